@@ -1,0 +1,29 @@
+# quire_layer(NAME LINKS...): the folder src/NAME as library quire_NAME, and its *_test.cc files as
+# one GoogleTest program NAME_test, registered with CTest case by case under the label `unit`.
+function(quire_layer name)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
+  set(tests ${sources})
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  if(sources)
+    add_library(quire_${name} STATIC ${sources})
+    target_include_directories(quire_${name} PUBLIC ${CMAKE_SOURCE_DIR}/src)
+    target_link_libraries(quire_${name} PUBLIC ${ARGN} PRIVATE quire_warnings)
+  else()
+    add_library(quire_${name} INTERFACE)
+    target_include_directories(quire_${name} INTERFACE ${CMAKE_SOURCE_DIR}/src)
+    target_link_libraries(quire_${name} INTERFACE ${ARGN})
+  endif()
+  if(tests AND QUIRE_TESTS)
+    quire_test(${name}_test unit quire_${name} ${tests})
+  endif()
+endfunction()
+
+# quire_test(NAME LABEL LIBRARIES;... SOURCES...): one GoogleTest program.
+function(quire_test name label libraries)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE ${libraries} quire_warnings GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
+                                             QUIRE_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${label} TIMEOUT 600)
+endfunction()
