@@ -1,0 +1,71 @@
+// Backend: a machine that computes ops. The seam between the model and a device.
+//
+// Nothing above this header names a device. Each op has a contract in a header of its own
+// (ops/rms_norm.h ...); ops::foo(backend, args) checks the arguments and calls the virtual below,
+// which may trust them. Calls are made by one thread, run in order, and on a device return before
+// the work is done; `copy_out` waits. Views in arguments are in the backend's memory unless the
+// contract says host. A backend has no model state.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "base/result.h"
+#include "tensor/buffer.h"
+
+namespace quire {
+
+namespace ops {
+struct Embed;
+struct RmsNorm;
+struct Linear;
+struct Add;
+struct SiluMul;
+struct Rope;
+struct KvAppend;
+struct AbsorbQuery;
+struct ExpandValue;
+struct MlaAttention;
+struct MlaPrefillAttention;
+struct MoeRoute;
+struct MoeExperts;
+struct GatherRows;
+struct Sample;
+}  // namespace ops
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  virtual std::string_view name() const = 0;
+
+  // Memory that this backend's ops can read and write. Outlives every Buffer made from it.
+  virtual Memory& memory() = 0;
+  // Ordered with the ops around it.
+  virtual void copy_in(std::byte* to, std::span<const std::byte> from_host) = 0;
+  // Waits for all earlier work, then copies.
+  virtual void copy_out(std::span<std::byte> to_host, const std::byte* from) = 0;
+  virtual void fill(std::byte* to, int64_t bytes, std::byte value) = 0;
+
+  virtual void embed(const ops::Embed& args) = 0;
+  virtual void rms_norm(const ops::RmsNorm& args) = 0;
+  virtual void linear(const ops::Linear& args) = 0;
+  virtual void add(const ops::Add& args) = 0;
+  virtual void silu_mul(const ops::SiluMul& args) = 0;
+  virtual void rope(const ops::Rope& args) = 0;
+  virtual void kv_append(const ops::KvAppend& args) = 0;
+  virtual void absorb_query(const ops::AbsorbQuery& args) = 0;
+  virtual void expand_value(const ops::ExpandValue& args) = 0;
+  virtual void mla_attention(const ops::MlaAttention& args) = 0;
+  virtual void mla_prefill_attention(const ops::MlaPrefillAttention& args) = 0;
+  virtual void moe_route(const ops::MoeRoute& args) = 0;
+  virtual void moe_experts(const ops::MoeExperts& args) = 0;
+  virtual void gather_rows(const ops::GatherRows& args) = 0;
+  virtual void sample(const ops::Sample& args) = 0;
+};
+
+// A Buffer of `bytes` (> 0), or resource_exhausted naming `what`.
+Result<Buffer> allocate(Backend& backend, int64_t bytes, std::string_view what);
+
+}  // namespace quire

@@ -1,0 +1,47 @@
+// Multi-head latent attention over the paged cache, absorbed form, and the two small products
+// around it.
+//
+//   absorb_query:   out[t, h, :] = sum_d q_nope[t, h, d] * w_uk[h, d, :]        (W_UK^T q)
+//   mla_attention:  s[j] = scale * (q_latent[t, h] . c_j + q_rope[t, h] . k_j),  j <= position[t]
+//                   out[t, h, :] = sum_j softmax(s)[j] * c_j
+//   expand_value:   out[t, h, v] = sum_c w_uv[h, v, c] * x[t, h, c]             (W_UV o)
+//
+// c_j, k_j: latent and rope key of token j, read from the pages as stored, the current step's
+// tokens included. Scores, softmax and sums in float32; online softmax with pages in order of
+// logical page, tokens in order of position, so that on the CPU the result depends on the sequence
+// alone, bitwise. Each op rounds once, to bf16, on the store. n_tokens may be 0. Errors: none.
+// Source: DeepSeek-V2 (arXiv 2405.04434) eq. 9-15 and its appendix on absorption.
+#pragma once
+
+#include "ops/backend.h"
+#include "ops/paged_kv.h"
+
+namespace quire::ops {
+
+struct AbsorbQuery {
+  View<Bf16, 3> out;           // [n_tokens, n_heads, kv_lora_rank]
+  View<const Bf16, 3> q_nope;  // [n_tokens, n_heads, nope_dim]; rows may be strided
+  View<const Bf16, 3> w_uk;    // [n_heads, nope_dim, kv_lora_rank]
+};
+
+struct MlaAttention {
+  View<Bf16, 3> out;             // [n_tokens, n_heads, kv_lora_rank]
+  View<const Bf16, 3> q_latent;  // [n_tokens, n_heads, kv_lora_rank]
+  View<const Bf16, 3> q_rope;    // [n_tokens, n_heads, rope_dim]; rows may be strided
+  PagedKv kv;
+  TokenRows tokens;
+  int32_t layer;
+  float scale;  // (nope + rope)^-1/2, times YaRN's m^2
+};
+
+struct ExpandValue {
+  View<Bf16, 3> out;         // [n_tokens, n_heads, v_dim]
+  View<const Bf16, 3> x;     // [n_tokens, n_heads, kv_lora_rank]
+  View<const Bf16, 3> w_uv;  // [n_heads, v_dim, kv_lora_rank]
+};
+
+void absorb_query(Backend& backend, const AbsorbQuery& args);
+void mla_attention(Backend& backend, const MlaAttention& args);
+void expand_value(Backend& backend, const ExpandValue& args);
+
+}  // namespace quire::ops

@@ -1,0 +1,26 @@
+// PagedKv: what ops need to know of the KV cache in one step: the pool, and who owns which page.
+//
+// Logical page k of a row holds its tokens [64 k, 64 k + 64). The table names physical pages; the
+// pool is page-major (format/kv_page.h). Ops read and write through it, and change no table.
+// Offsets are 64-bit: a pool passes 2^31 elements.
+#pragma once
+
+#include "format/kv_page.h"
+#include "tensor/view.h"
+
+namespace quire {
+
+struct PagedKv {
+  std::byte* pool = nullptr;  // [n_pages, layout->page_bytes]
+  int64_t n_pages = 0;
+  const KvPageLayout* layout = nullptr;  // host; outlives the step
+  View<const int32_t, 2> table;  // [n_rows, pages_max] physical pages, in logical order; -1 unused
+};
+
+// The rows of a step, flattened to tokens. Tokens of a row are consecutive, in order of position.
+struct TokenRows {
+  View<const int32_t, 1> row;       // [n_tokens] row of the page table
+  View<const int32_t, 1> position;  // [n_tokens] absolute position in its sequence, from 0
+};
+
+}  // namespace quire
