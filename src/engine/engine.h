@@ -1,0 +1,68 @@
+// Engine: all serving state, owned by one thread that calls step().
+//
+// Continuous batching over paged KV: admits, plans (engine/scheduler.h, pure), submits the plan to
+// the Executor, and turns results into outputs. No I/O: clock, randomness and executor are given.
+// docs/engine.md has the concepts, who owns what, and the invariants.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/clock.h"
+#include "base/ids.h"
+#include "base/log.h"
+#include "base/result.h"
+#include "engine/executor.h"
+#include "engine/request.h"
+#include "kv/prefix_index.h"
+
+namespace quire {
+
+struct EngineConfig {
+  int32_t n_pages = 0;  // of the pool; page 0 is the null page and never used
+  int32_t page_tokens = kPageTokens;
+  int32_t vocab_size = 0;
+  int32_t context_tokens = 0;             // longest sequence
+  int32_t running_requests_max = 0;       // slots
+  int32_t queued_requests_max = 0;        // past it: resource_exhausted
+  int32_t chunked_prefill_tokens = 2048;  // prompt tokens of a step, all requests together
+  bool prefix_cache = true;
+  PrefixDomain domain;  // lineage and formats (docs/formats/page_tag.md)
+  uint64_t seed = 0;    // nonces and default sampling seeds
+};
+
+// Counters and gauges. Counters only grow.
+struct EngineStats {
+  int32_t running = 0, queued = 0;
+  int32_t pages_total = 0, pages_free = 0, pages_cached = 0, pages_used = 0, pages_quarantined = 0;
+  uint64_t steps = 0;
+  uint64_t requests_finished = 0, requests_aborted = 0, requests_failed = 0;
+  uint64_t prompt_tokens = 0, cached_tokens = 0, generation_tokens = 0;
+  uint64_t preemptions = 0, evicted_pages = 0;
+  uint64_t integrity_checked = 0, integrity_failed = 0;
+  double generation_tokens_per_second = 0;  // over the last second
+};
+
+class Engine {
+ public:
+  Engine(const EngineConfig& config, Executor& executor, const Clock& clock, Log& log);
+  ~Engine();
+
+  // Errors: invalid_argument (can never fit), resource_exhausted (queue full).
+  Result<RequestId> add(GenerateRequest request, std::unique_ptr<OutputSink> sink);
+  void abort(RequestId request);
+
+  // One step: true when there was something to do.
+  bool step();
+
+  bool is_idle() const;
+  EngineStats stats() const;
+  Status audit() const;
+  bool flush_cache();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quire

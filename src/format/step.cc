@@ -1,0 +1,89 @@
+#include "format/step.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <type_traits>
+
+namespace quire {
+
+namespace {
+
+// Feeds values to the hash in the order that docs/formats/step.md gives.
+class PlanHasher {
+ public:
+  PlanHasher() { XXH3_64bits_reset(&state_); }
+
+  template <class T>
+  requires std::is_arithmetic_v<T>
+  void add(T value) { XXH3_64bits_update(&state_, &value, sizeof(value)); }
+
+  template <class T>
+  void add(const std::vector<T>& values) {
+    add(static_cast<uint64_t>(values.size()));
+    for (const T& value : values) add(value);
+  }
+
+  void add(const std::pair<Token, float>& bias) {
+    add(bias.first);
+    add(bias.second);
+  }
+  void add(const TokenSource& source) {
+    add(source.literal);
+    add(source.ticket ? source.ticket->value : uint64_t{0});
+    add(source.row);
+    add(source.index);
+  }
+  void add(const TaggedPage& page) {
+    add(page.page.value);
+    add(page.tag);
+  }
+  void add(const SamplerPlan& sampler) {
+    add(sampler.temperature);
+    add(sampler.top_p);
+    add(sampler.min_p);
+    add(sampler.top_k);
+    add(sampler.presence_penalty);
+    add(sampler.frequency_penalty);
+    add(sampler.repetition_penalty);
+    add(sampler.seed);
+    add(sampler.top_logprobs);
+    add(sampler.logit_bias);
+    add(sampler.prompt);
+    add(sampler.generated);
+    add(sampler.mask);
+  }
+  void add(const StepRow& row) {
+    add(row.request.value);
+    add(row.nonce);
+    add(row.slot.value);
+    add(row.first_position);
+    add(row.tokens);
+    add(row.n_logits);
+    add(row.sampler);
+    add(row.pages);
+    add(row.committed);
+  }
+
+  uint64_t digest() const { return XXH3_64bits_digest(&state_); }
+
+ private:
+  XXH3_state_t state_;
+};
+
+}  // namespace
+
+uint64_t hash_plan(const StepPlan& plan) {
+  PlanHasher hasher;
+  hasher.add(plan.step);
+  hasher.add(plan.rows);
+  return hasher.digest();
+}
+
+StepHeader make_header(const StepPlan& plan) {
+  StepHeader header{.step = plan.step, .n_rows = plan.rows.size(), .hash = hash_plan(plan)};
+  for (const StepRow& row : plan.rows) header.nonce_sum += row.nonce;
+  return header;
+}
+
+}  // namespace quire

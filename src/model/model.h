@@ -1,0 +1,50 @@
+// Model: forward(batch) -> logits, on whatever backend it was built for.
+//
+// Holds borrowed weights and its own activations, allocated once for `limits`. Knows pages only as
+// PagedKv; knows nothing of requests, sampling or scheduling. Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/result.h"
+#include "format/kv_page.h"
+#include "model/config.h"
+#include "ops/backend.h"
+#include "ops/linear.h"
+#include "ops/paged_kv.h"
+
+namespace quire {
+
+// The tokens of one step. All views are in the backend's memory.
+struct ModelBatch {
+  View<const int32_t, 1> ids;  // [n_tokens]
+  TokenRows tokens;            // [n_tokens]
+  PagedKv kv;
+  View<const int32_t, 1> logit_rows;  // [n_logits] tokens of this batch whose logits are wanted
+};
+
+struct ModelLimits {
+  int64_t tokens_max = 0;  // n_tokens of a batch
+  int64_t logits_max = 0;  // n_logits of a batch
+};
+
+struct ModelOptions {
+  KvFormat kv_format = KvFormat::bf16;
+  Activation activation = Activation::bf16;
+  int fp8_bits_dropped = 0;  // precision control of `quire eval` (ops/kv_append.h)
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const ModelConfig& config() const = 0;
+  virtual const KvPageLayout& kv_layout() const = 0;
+
+  // Runs the batch, appending its keys to the pages. Returns [n_logits, vocab] in the backend's
+  // memory, valid until the next call. Batches past the limits are a programmer error.
+  virtual View<const float, 2> forward(const ModelBatch& batch) = 0;
+};
+
+}  // namespace quire
