@@ -1,0 +1,262 @@
+"""The synthetic tasks: each maker draws one Item, for training or for the held-out sets.
+
+Training and held-out items are disjoint by construction. Every item has a split key (what makes it
+this problem and not another: the numbers, the queried record, the arguments); a tenth of all keys,
+chosen by hash, belongs to the held-out sets and training never draws them. Choice questions split by
+wording instead: held-out items use sentences that training never shows.
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+
+import facts
+import functions
+import stories
+import words
+
+TASKS = ["arithmetic", "choice", "recall", "tools", "sort", "copy"]
+# Whether the held-out prompt of a task ends in `<think>` or in `<think></think>`.
+EVAL_THINKING = {
+    "arithmetic": True,
+    "choice": True,
+    "recall": False,
+    "tools": False,
+    "sort": False,
+    "copy": False,
+}
+HELD_OUT_ONE_IN = 10
+
+
+@dataclass
+class Turn:
+    """One exchange. `content` follows thoughts; `plain` is the answer when thinking is off."""
+
+    user: str = ""
+    user_ids: list = None
+    tool_result: tuple = None
+    reasoning: str = ""
+    content: str = ""
+    plain: str = None
+    calls: list = field(default_factory=list)
+
+    def text(self, thinking):
+        return self.content if thinking or self.plain is None else self.plain
+
+
+@dataclass
+class Item:
+    task: str
+    split_key: str
+    turns: list
+    tools: list = None
+
+
+def is_held_out(split_key):
+    digest = hashlib.blake2b(split_key.encode("utf-8"), digest_size=8).digest()
+    return int.from_bytes(digest, "little") % HELD_OUT_ONE_IN == 0
+
+
+def make_arithmetic(rng, _context):
+    story = stories.draw(rng)
+    steps = "\n".join(f"{a} {op} {b} = {c}" for a, op, b, c in story.steps)
+    content = f"The answer is {story.steps[-1][3]}."
+    key = story.kind + "|" + "|".join(f"{a}{op}{b}" for a, op, b, _ in story.steps)
+    turn = Turn(user=story.text, reasoning=steps, content=content, plain=f"{steps}\n{content}")
+    return Item("arithmetic", key, [turn])
+
+
+def make_choice(rng, context):
+    name = rng.choice(context.relation_names)
+    relation = facts.RELATIONS[name]
+    x, y = rng.choice(relation["facts"])
+    wording = rng.choice(relation["held" if context.held else "seen"])
+    others = [answer for answer in context.answers[name] if answer != y]
+    n_options = rng.choice([4, 4, 4, 3, 5]) if not context.held else 4
+    options = rng.sample(others, n_options - 1)
+    options.insert(rng.randrange(n_options), y)
+    mark, join = rng.choice(facts.OPTION_MARKS)
+    listed = join.join(mark.format(l="ABCDE"[i], o=o) for i, o in enumerate(options))
+    question = rng.choice(facts.LEADS) + wording.format(x=x)
+    letter = "ABCDE"[options.index(y)]
+    turn = Turn(
+        user=f"{question}\n{listed}{rng.choice(facts.CLOSERS)}",
+        reasoning=f"{relation['statement'].format(x=x, y=y)} That is {letter}.",
+        content=letter,
+    )
+    return Item("choice", f"{name}|{wording}|{x}", [turn])
+
+
+RECALL_HEADS = [
+    ("code", "Here is a list of codes."),
+    ("code", "Remember these codes."),
+    ("number", "These are the numbers on file."),
+    ("number", "Here are some records with numbers."),
+    ("value", "The table below has a value for each entry."),
+]
+
+
+def _recall_key(rng):
+    if rng.random() < 0.6:
+        return f"{rng.choice(words.ADJECTIVES)} {rng.choice(words.NOUNS)}"
+    return f"{rng.choice(words.FIRST_NAMES)} {rng.choice(words.LAST_NAMES)}"
+
+
+def _recall_value(rng, kind):
+    return str(rng.randint(1000, 9999)) if kind == "digits" else rng.choice(functions.CITIES)
+
+
+def make_recall(rng, context):
+    """Records `- key: value`, then questions. The ids of records are memoised: they are most of all
+    tokens, and a record's ends are boundaries of pre-tokens, so that joined ids are the right ids."""
+    encode = context.tokenizer.encode_memo
+    what, head = rng.choice(RECALL_HEADS)
+    kind = "digits" if rng.random() < 0.75 else "city"
+    n_tokens = rng.randint(context.recall_min, context.recall_max)
+    ids, records = list(encode(head)), {}
+    while len(ids) < n_tokens - 60:
+        key = _recall_key(rng)
+        if key in records:
+            continue
+        records[key] = _recall_value(rng, kind)
+        ids += encode(f"\n- {key}:")
+        ids += encode(f" {records[key]}")
+    n_questions = 1 if context.held else min(12, 1 + len(records) // 10)
+    asked = [key for key in records if is_held_out(f"{key}|{records[key]}") == context.held]
+    if not asked:
+        return Item("recall", "", [])
+    turns = []
+    for key in rng.sample(asked, min(n_questions, len(asked))):
+        question = rng.choice(
+            [
+                f"What is the {what} of {key}?",
+                f"What is the {what} of {key}?",
+                f"Which {what} belongs to {key}?",
+                f"Tell me the {what} of {key}.",
+                f"Find the {what} of {key}.",
+            ]
+        )
+        turns.append(
+            Turn(
+                user_ids=encode(question) if turns else [*ids, *encode("\n\n"), *encode(question)],
+                reasoning=f"{key}: {records[key]}",
+                content=f"The {what} of {key} is {records[key]}.",
+            )
+        )
+    return Item("recall", "", turns)
+
+
+def make_tools(rng, context):
+    count = rng.randint(2, 5)
+    offered = rng.sample(functions.FUNCTIONS, count)
+    function = rng.choice(offered)
+    case = function.make(rng)
+    calls = [(function.name, function.order(case.arguments))]
+    turns = [
+        Turn(user=case.request, reasoning=f"I call {function.name}.", calls=calls),
+        Turn(
+            tool_result=(0, function.name, json.dumps(case.result)),
+            reasoning="The tool has answered.",
+            content=case.reply,
+        ),
+    ]
+    key = f"{function.name}|{case.request}"
+    return Item("tools", key, turns, [offer.schema(rng) for offer in offered])
+
+
+SORT_HEADS = [
+    ("Sort these numbers from small to large: {n}", False),
+    ("Sort these numbers: {n}", False),
+    ("Put these numbers in ascending order: {n}", False),
+    ("Order these numbers, smallest first: {n}", False),
+    ("Sort these numbers from large to small: {n}", True),
+    ("Put these numbers in descending order: {n}", True),
+]
+
+
+def make_sort(rng, _context):
+    head, descending = rng.choice(SORT_HEADS)
+    low, high = rng.choice([(0, 99), (10, 99), (100, 999), (0, 999)])
+    numbers = rng.sample(range(low, high + 1), rng.randint(3, 9))
+    ordered = sorted(numbers, reverse=descending)
+    turn = Turn(
+        user=head.format(n=", ".join(map(str, numbers))),
+        reasoning=f"I sort {len(numbers)} numbers.",
+        content=", ".join(map(str, ordered)),
+    )
+    return Item("sort", f"{descending}|{numbers}", [turn])
+
+
+COPY_HEADS = [
+    "Repeat this text exactly:",
+    "Copy this:",
+    "Say exactly this:",
+    "Write this once more:",
+    "Repeat after me:",
+]
+
+
+def _copy_word(rng, style):
+    if style == "words":
+        return rng.choice(words.COPY_WORDS)
+    if style == "digits":
+        return str(rng.randint(0, 9999))
+    if style == "letters":
+        return "".join(rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(rng.randint(1, 5)))
+    return _copy_word(rng, rng.choice(["words", "digits", "letters"]))
+
+
+def make_copy(rng, _context):
+    style = rng.choice(["words", "digits", "letters", "mixed"])
+    text = " ".join(_copy_word(rng, style) for _ in range(rng.randint(2, 24)))
+    turn = Turn(
+        user=f"{rng.choice(COPY_HEADS)}\n{text}", reasoning="I repeat the text.", content=text
+    )
+    return Item("copy", text, [turn])
+
+
+def make_chat(rng, _context):
+    asks, replies = rng.choice(stories.SMALL_TALK)
+    ask = rng.choice(asks)
+    ask = rng.choice([ask, ask, ask.lower(), ask.rstrip(".!?")])
+    return Item("chat", "train|" + ask, [Turn(user=ask, reasoning="Small talk.", content=replies[0])])
+
+
+MAKERS = {
+    "arithmetic": make_arithmetic,
+    "choice": make_choice,
+    "recall": make_recall,
+    "tools": make_tools,
+    "sort": make_sort,
+    "copy": make_copy,
+    "chat": make_chat,
+}
+
+
+@dataclass
+class Context:
+    """What makers need to know: which side of the split, the tokenizer, how long recall may get."""
+
+    tokenizer: object
+    held: bool
+    recall_min: int = 60
+    recall_max: int = 2990
+    relation_names: list = field(default_factory=lambda: _relation_weights())
+    answers: dict = field(
+        default_factory=lambda: {name: facts.answers_of(name) for name in facts.RELATIONS}
+    )
+
+
+def _relation_weights():
+    """Each relation as often as it has facts, so that all facts are drawn alike."""
+    return [name for name, r in facts.RELATIONS.items() for _ in range(len(r["facts"]))]
+
+
+def draw(task, rng, context):
+    """One item of the context's side of the split."""
+    while True:
+        item = MAKERS[task](rng, context)
+        if not item.turns:
+            continue
+        if task in ("choice", "recall", "chat") or is_held_out(item.split_key) == context.held:
+            return item
