@@ -1,0 +1,84 @@
+# The README's commands. Each sets up what is missing, builds, and runs.
+#
+#   make demo            serve kimi-nano on 127.0.0.1:30000, ask it two things, keep serving
+#   make demo ONCE=1     the same, and end after the answers
+#   make test            everything that CI runs
+#   make build           build/quire and the tests, no sanitizers
+#   make setup           the Debian packages of tools/setup/packages.txt
+#   make bench           the CPU figures of docs/benchmarks.md
+
+ONCE ?= 0
+PORT ?= 30000
+FUZZ_SECONDS ?= 60
+LOAD_SECONDS ?= 20
+VENV := build/venv
+.DEFAULT_GOAL := build
+.PHONY: setup build demo test lint test-cpu test-e2e test-asan test-tsan test-fuzz test-cuda bench
+
+setup:
+	@tools/setup/install.sh
+
+build: setup
+	cmake --preset cpu
+	cmake --build --preset cpu
+
+demo: setup
+	cmake --preset cpu
+	cmake --build --preset cpu --target quire
+	python3 tools/demo/demo.py --binary build/quire --model-path models/kimi-nano \
+	  --port $(PORT) $(if $(filter 1,$(ONCE)),--once)
+
+# In the order in which a fault is cheapest to find.
+test: setup
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory test-cpu
+	$(MAKE) --no-print-directory test-e2e
+	$(MAKE) --no-print-directory test-cuda
+	$(MAKE) --no-print-directory test-asan
+	$(MAKE) --no-print-directory test-tsan
+	$(MAKE) --no-print-directory test-fuzz
+	@echo "make test: all parts passed"
+
+lint:
+	python3 tools/tidy/tidy.py
+	python3 tools/tidy/tidy_test.py
+	git ls-files -z '*.h' '*.cc' '*.cu' '*.cuh' | xargs -0 clang-format --dry-run -Werror
+
+test-cpu:
+	cmake --preset cpu
+	cmake --build --preset cpu
+	ctest --test-dir build --output-on-failure -j2 -LE gpu
+
+$(VENV)/ready: tests/e2e/requirements.txt
+	python3 -m venv $(VENV)
+	$(VENV)/bin/pip install -q --disable-pip-version-check -r $<
+	touch $@
+
+test-e2e: $(VENV)/ready
+	$(VENV)/bin/python -m pytest -q tests/e2e --load-seconds $(LOAD_SECONDS)
+
+# Every unit test under AddressSanitizer and UndefinedBehaviorSanitizer.
+test-asan:
+	cmake --preset asan
+	cmake --build --preset asan
+	ctest --test-dir build/asan --output-on-failure -j2 -L 'unit|ops|golden'
+
+# What has threads, under ThreadSanitizer.
+test-tsan:
+	cmake --preset tsan
+	cmake --build --preset tsan --target base_test engine_test server_test
+	ctest --test-dir build/tsan --output-on-failure -j2 -R '^(base|engine|server)_test'
+
+test-fuzz:
+	cmake --preset fuzz
+	cmake --build --preset fuzz --target fuzzers
+	tests/fuzz/run.sh build/fuzz $(FUZZ_SECONDS)
+
+# Compiled where nvcc is; run where a device is.
+test-cuda:
+	@if [ -d src/cuda ] && command -v nvcc >/dev/null 2>&1; then \
+	  cmake --preset cuda && cmake --build --preset cuda; \
+	else echo "test-cuda: no CUDA sources or no nvcc here: left out"; fi
+
+bench: build
+	build/quire bench offline --model-path models/kimi-nano --input-len 128 --output-len 128
