@@ -18,7 +18,8 @@ struct KvAppend {
   int32_t layer;
   View<const Bf16, 2> latent;  // [n_tokens, kv_lora_rank], normed
   View<const Bf16, 2> rope;    // [n_tokens, rope_dim], rotated
-  // Precision controls of `quire eval` only: mantissa bits of e4m3 that are rounded away (0 to 2).
+  // A precision control of `quire eval` only: mantissa bits of e4m3 that are rounded away (0 to 2).
+  // The e4m3 value is rounded again, to nearest even, to one whose low bits are zero.
   int fp8_bits_dropped = 0;
 };
 

@@ -2,10 +2,11 @@
 //
 // Accumulates in float32. With `Activation::bf16` the weight is dequantised to float32 exactly and
 // x is used as it is; with `fp8_group128` (fp8_block128 weights only) x is first rounded to e4m3
-// per 128 inputs of a token, and partial sums of 128 are scaled by both scales in float32. Rounds
-// once, on the store: to bf16 into `out`, or not at all into `out_f32` (exactly one of the two is
-// set). The result of a row does not depend on the other rows of the batch (bitwise on the CPU). No
-// aliasing. n_tokens may be 0. Errors: none. Source of the FP8 scheme: DeepSeek-V3 technical report
+// per 128 inputs of a token (scale = amax / 448, or 1 if amax is 0); both scales are applied in
+// float32, to the values before the sum or to partial sums of 128. Rounds once, on the store: to
+// bf16 into `out`, or not at all into `out_f32` (exactly one of the two is set). The result of a
+// row does not depend on the other rows of the batch (bitwise on the CPU). No aliasing. n_tokens
+// may be 0. Errors: none. Source of the FP8 scheme: DeepSeek-V3 technical report
 // (arXiv 2412.19437) 3.3.2.
 #pragma once
 

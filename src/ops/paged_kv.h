@@ -23,4 +23,8 @@ struct TokenRows {
   View<const int32_t, 1> position;  // [n_tokens] absolute position in its sequence, from 0
 };
 
+// True when the pool, its layout, the table and the tokens of a step fit each other and `layer`.
+// The contents of the table are the engine's business and are not looked at.
+bool is_well_formed(const PagedKv& kv, const TokenRows& tokens, int64_t n_tokens, int32_t layer);
+
 }  // namespace quire

@@ -1,16 +1,18 @@
 // Chooses a token a row from its logits, by a pure function of the logits, the row's settings and a
 // counter-based random number: nothing depends on the batch or on earlier calls.
 //
-// In this order, all in float32 (as SGLang and OpenAI document it):
+// In this order, values in float32, sums over the vocabulary in float64 (as SGLang and OpenAI
+// document it):
 //   1. a row with a NaN or an infinite logit is `bad`: its token is -1 and the others go on;
 //   2. logit_bias is added; tokens outside `mask` get -inf;
 //   3. repetition penalty r on every token of `context` (prompt and output): l > 0 ? l / r : l * r;
 //      then l -= presence * (count > 0) + frequency * count, count in `generated`;
-//   4. temperature 0 (or below 1e-5): the largest logit, ties to the lower id. Else l /=
-//   temperature,
-//      softmax, top_k largest (ties to the lower id), then the smallest prefix whose probability
-//      reaches top_p, then tokens with p >= min_p * p_max; the draw is the inverse of the cumulated
-//      probability at counter_uniform(seed, position);
+//   4. temperature 0 (or below 1e-5): the largest logit, ties to the lower id. Else l is divided
+//      by the temperature, and softmax; of the tokens in descending order (ties to the lower id) the first top_k, of
+//      these the shortest prefix whose probability reaches top_p, of these the ones with
+//      p >= min_p * p_max. p is of the full softmax throughout: nothing is renormalised between
+//      the three. The draw is the inverse of the cumulated probability of what is left, in order of
+//      id, at counter_uniform(seed, position);
 //   5. log-probabilities are of the distribution of step 3 before temperature and truncation
 //      (log_softmax), for the chosen token and the `top_logprobs` largest.
 // All arguments are in HOST memory except `logits`. Errors: none; a row whose mask admits no token
@@ -58,7 +60,8 @@ struct SampledToken {
   SampleVerdict verdict = SampleVerdict::ok;
   Token token = -1;
   float logprob = 0;
-  std::vector<std::pair<Token, float>> top;  // descending; `top_logprobs` long
+  // `top_logprobs` of them, descending; fewer where fewer tokens are admitted.
+  std::vector<std::pair<Token, float>> top;
 };
 
 struct Sample {

@@ -10,6 +10,10 @@
 
 namespace quire {
 
+// Rows and columns that share a scale in `fp8_block128`; inputs of a token that share one in
+// `fp8_group128`.
+inline constexpr int64_t kFp8Block = 128;
+
 enum class WeightFormat : uint8_t {
   bf16,          // one Bf16 a weight
   fp8_block128,  // e4m3, one float32 scale for each 128 x 128 block; ragged edges keep a full scale
@@ -32,6 +36,9 @@ struct WeightMatrix {
   View<const Bf16, 2> int4_scale;  // [n_out, n_in / group]
   int group = 0;                   // 32 or 128
 };
+
+// True when the views that `format` needs are there, in the shapes that the fields above promise.
+bool is_well_formed(const WeightMatrix& weight);
 
 // How the input of a linear map is rounded before the product. Chosen per role by a flag, never by
 // batch size.

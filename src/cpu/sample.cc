@@ -1,0 +1,213 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "base/rng.h"
+#include "cpu/kernels.h"
+
+namespace quire::cpu {
+
+namespace {
+
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+constexpr float kGreedyBelow = 1e-5F;     // temperatures that mean 0 (ops/sample.h, step 4)
+constexpr int64_t kFirstCandidates = 64;  // sorted at first; four times as many each time it is
+                                          // not enough
+
+// The order of step 4: larger first, ties to the lower id.
+struct Descending {
+  const float* values;
+  bool operator()(int32_t a, int32_t b) const {
+    return values[a] != values[b] ? values[a] > values[b] : a < b;
+  }
+};
+
+bool all_finite(const float* x, int64_t n) {
+  bool finite = true;
+  for (int64_t i = 0; i < n; ++i) finite &= std::isfinite(x[i]);
+  return finite;
+}
+
+Token argmax(const float* x, int64_t n) {
+  int64_t best = 0;
+  for (int64_t i = 1; i < n; ++i) {
+    if (x[i] > x[best]) best = i;
+  }
+  return static_cast<Token>(best);
+}
+
+bool changes_logits(const ops::SampleRow& row) {
+  return !row.settings->logit_bias.empty() || !row.mask.empty() || row.settings->needs_context();
+}
+
+bool in_vocab(Token token, int64_t n) { return 0 <= token && token < n; }
+
+// Step 3. Tokens outside the vocabulary are placeholders of a prompt, and have no logit.
+void penalise(const ops::SampleRow& row, Scratch& scratch, float* logits, int64_t n) {
+  const ops::SamplingSettings& settings = *row.settings;
+  auto* count = scratch.take<int32_t>(n);
+  auto* repeated = scratch.take<uint8_t>(n);
+  std::fill_n(count, n, 0);
+  std::fill_n(repeated, n, uint8_t{0});
+  const auto repeat = [&](Token token) {
+    if (!in_vocab(token, n) || repeated[token] != 0) return;
+    repeated[token] = 1;
+    float& logit = logits[token];
+    logit = logit > 0 ? logit / settings.repetition_penalty : logit * settings.repetition_penalty;
+  };
+  for (const Token token : row.prompt) repeat(token);
+  for (const Token token : row.generated) {
+    repeat(token);
+    if (in_vocab(token, n)) ++count[token];
+  }
+  for (const Token token : row.generated) {
+    if (!in_vocab(token, n) || count[token] == 0) continue;
+    logits[token] -=
+        settings.presence_penalty + settings.frequency_penalty * static_cast<float>(count[token]);
+    count[token] = 0;  // once a token
+  }
+}
+
+// Steps 2 and 3 on a copy.
+const float* adjusted(const ops::SampleRow& row, Scratch& scratch, const float* raw, int64_t n) {
+  if (!changes_logits(row)) return raw;
+  float* logits = scratch.take<float>(n);
+  std::copy_n(raw, n, logits);
+  for (const auto& [token, bias] : row.settings->logit_bias) {
+    if (in_vocab(token, n)) logits[token] += bias;
+  }
+  if (!row.mask.empty()) {
+    for (int64_t i = 0; i < n; ++i) {
+      const uint64_t word = row.mask[static_cast<size_t>(i / 64)];
+      if (((word >> (i % 64)) & 1U) == 0) logits[i] = kMinusInfinity;
+    }
+  }
+  if (row.settings->needs_context()) penalise(row, scratch, logits, n);
+  return logits;
+}
+
+// log sum_i exp(x[i]), given the largest of x.
+float log_sum_exp(const float* x, int64_t n, float largest) {
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(std::exp(x[i] - largest));
+  return largest + static_cast<float>(std::log(sum));
+}
+
+// How many tokens of a descending order are kept, and which; `weight` is exp(l - l_max).
+struct Kept {
+  int32_t* ids;
+  int64_t count;
+};
+
+// The length of the kept prefix, if it ends within the first `sorted` of `order`; else -1.
+int64_t prefix_length(const ops::SamplingSettings& settings, const float* weight,
+                      const int32_t* order, int64_t sorted, double total) {
+  double before = 0;
+  for (int64_t i = 0; i < sorted; ++i) {
+    const float w = weight[order[i]];
+    const bool enough_k = settings.top_k > 0 && i >= settings.top_k;
+    const bool enough_p = settings.top_p < 1 && before >= double{settings.top_p} * total;
+    if (i > 0 && (enough_k || enough_p || w < settings.min_p)) return i;
+    before += static_cast<double>(w);
+  }
+  return -1;
+}
+
+Kept truncate(const ops::SamplingSettings& settings, const float* weight, int64_t n, double total,
+              Scratch& scratch) {
+  auto* order = scratch.take<int32_t>(n);
+  std::iota(order, order + n, 0);
+  if (settings.top_k <= 0 && settings.top_p >= 1 && settings.min_p <= 0) return {order, n};
+  int64_t sorted = 0;
+  int64_t kept = -1;
+  for (int64_t want = kFirstCandidates; kept < 0 && sorted < n; want *= 4) {
+    const int64_t end = std::min(want, n);
+    std::partial_sort(order + sorted, order + end, order + n, Descending{weight});
+    sorted = end;
+    kept = prefix_length(settings, weight, order, sorted, total);
+  }
+  if (kept < 0) kept = n;
+  std::sort(order, order + kept);  // the draw goes by id
+  return {order, kept};
+}
+
+Token draw(const ops::SampleRow& row, const float* logits, int64_t n, float largest,
+           Scratch& scratch) {
+  const ops::SamplingSettings& settings = *row.settings;
+  float* weight = scratch.take<float>(n);
+  double total = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    weight[i] = std::exp((logits[i] - largest) / settings.temperature);
+    total += static_cast<double>(weight[i]);
+  }
+  const Kept kept = truncate(settings, weight, n, total, scratch);
+  double kept_total = 0;
+  for (int64_t i = 0; i < kept.count; ++i) {
+    kept_total += static_cast<double>(weight[kept.ids[i]]);
+  }
+  const double target = counter_uniform(settings.seed, row.position) * kept_total;
+  double cumulated = 0;
+  Token last = -1;
+  for (int64_t i = 0; i < kept.count; ++i) {
+    const float w = weight[kept.ids[i]];
+    if (w <= 0) continue;
+    cumulated += static_cast<double>(w);
+    last = kept.ids[i];
+    if (cumulated > target) break;
+  }
+  return last;
+}
+
+// The `count` largest admitted tokens with their log-probabilities.
+void list_top(const float* logits, int64_t n, int32_t count, float log_total,
+              std::vector<std::pair<Token, float>>* top) {
+  top->clear();
+  for (int64_t i = 0; i < n && count > 0; ++i) {
+    const auto token = static_cast<Token>(i);
+    const bool is_full = top->size() == static_cast<size_t>(count);
+    if (logits[i] == kMinusInfinity || (is_full && logits[i] <= top->back().second)) continue;
+    if (is_full) top->pop_back();
+    const auto place =
+        std::find_if(top->begin(), top->end(), [&](const auto& t) { return t.second < logits[i]; });
+    top->insert(place, {token, logits[i]});
+  }
+  for (auto& [token, value] : *top) value -= log_total;
+}
+
+ops::SampledToken sample_row(const ops::SampleRow& row, const float* raw, int64_t n,
+                             Scratch& scratch) {
+  ops::SampledToken out;
+  if (!all_finite(raw, n)) {
+    out.verdict = ops::SampleVerdict::bad_logits;
+    return out;
+  }
+  const float* logits = adjusted(row, scratch, raw, n);
+  const Token best = argmax(logits, n);
+  const float largest = logits[best];
+  if (largest == kMinusInfinity) {
+    out.verdict = ops::SampleVerdict::dead_end;
+    return out;
+  }
+  const bool is_greedy = row.settings->temperature < kGreedyBelow;
+  out.token = is_greedy ? best : draw(row, logits, n, largest, scratch);
+  const float log_total = log_sum_exp(logits, n, largest);
+  out.logprob = logits[out.token] - log_total;
+  list_top(logits, n, row.settings->top_logprobs, log_total, &out.top);
+  return out;
+}
+
+}  // namespace
+
+void sample(Workers& workers, const ops::Sample& args) {
+  const auto n_rows = static_cast<int64_t>(args.rows.size());
+  workers.each(workers.count(), [&](int worker, Scratch& scratch) {
+    for (int64_t row = worker; row < n_rows; row += workers.count()) {
+      scratch.reset();
+      const auto i = static_cast<size_t>(row);
+      args.out[i] = sample_row(args.rows[i], args.logits.row(row).data, args.logits[1], scratch);
+    }
+  });
+}
+
+}  // namespace quire::cpu
