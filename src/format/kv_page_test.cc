@@ -1,0 +1,68 @@
+#include "format/kv_page.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "format/page_seal.h"
+
+namespace quire {
+namespace {
+
+// The sizes of docs/formats/kv_page.md.
+TEST(KvPage, KimiPagesHaveTheDocumentedSizes) {
+  const KvPageLayout bf16 = make_mla_layout(KvFormat::bf16, 61, 512, 64);
+  EXPECT_EQ(bf16.blocks[1].offset, 73'728);
+  EXPECT_EQ(bf16.page_bytes, 4'497'408);
+  const KvPageLayout fp8 = make_mla_layout(KvFormat::fp8_e4m3_584, 61, 512, 64);
+  EXPECT_EQ(fp8.blocks[60].bytes, 37'376);
+  EXPECT_EQ(fp8.page_bytes, 2'279'936);
+  EXPECT_EQ(fp8.scale_offset(0), 36'864);
+  EXPECT_EQ(fp8.scale_offset(63) + 8, 37'376);
+  EXPECT_EQ(bf16.row_offset(1), 1'152);
+}
+
+TEST(KvPage, BlocksAreAlignedAndDoNotMeet) {
+  for (const KvFormat format : {KvFormat::bf16, KvFormat::fp8_e4m3_584}) {
+    const KvPageLayout layout = make_mla_layout(format, 5, 24, 6, 7);
+    int64_t end = 0;
+    for (const KvBlock& block : layout.blocks) {
+      EXPECT_EQ(block.offset % kKvBlockAlignment, 0);
+      EXPECT_GE(block.offset, end);
+      end = block.offset + block.bytes;
+    }
+    EXPECT_LE(end, layout.page_bytes);
+    EXPECT_EQ(layout.page_bytes % kKvBlockAlignment, 0);
+  }
+}
+
+TEST(KvPage, NamesRoundTripAndOthersAreRefused) {
+  EXPECT_EQ(parse_kv_format("fp8_e4m3").value(), KvFormat::fp8_e4m3_584);
+  EXPECT_EQ(parse_kv_format("auto").value(), KvFormat::bf16);
+  const Result<KvFormat> other = parse_kv_format("fp8_e5m2");
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(other.error().code, ErrorCode::unsupported);
+  EXPECT_NE(other.error().message.find("fp8_e5m2"), std::string::npos);
+}
+
+TEST(PageSeal, DependsOnEveryByteAndThePlaceButNotOnPadding) {
+  const KvPageLayout layout = make_mla_layout(KvFormat::fp8_e4m3_584, 2, 24, 6, 4);
+  std::vector<std::byte> page(static_cast<size_t>(layout.page_bytes), std::byte{1});
+  const PageSeal seal = seal_page(layout, 3, page);
+  EXPECT_EQ(seal_page(layout, 3, page), seal);
+  EXPECT_NE(seal_page(layout, 4, page), seal);
+  for (const KvBlock& block : layout.blocks) {
+    for (int64_t at = block.offset; at < block.offset + block.bytes; ++at) {
+      page[static_cast<size_t>(at)] ^= std::byte{4};
+      EXPECT_NE(seal_page(layout, 3, page), seal);
+      page[static_cast<size_t>(at)] ^= std::byte{4};
+    }
+  }
+  const KvBlock& first = layout.blocks[0];
+  ASSERT_LT(first.offset + first.bytes, layout.blocks[1].offset);
+  page[static_cast<size_t>(first.offset + first.bytes)] ^= std::byte{4};
+  EXPECT_EQ(seal_page(layout, 3, page), seal);
+}
+
+}  // namespace
+}  // namespace quire
