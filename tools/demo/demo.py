@@ -38,6 +38,7 @@ WEATHER_TOOL = {
         },
     },
 }
+LABELS = {"reasoning_content": "thinking", "content": "answer"}
 ADJECTIVES = "amber brave calm copper crimson early frozen gentle golden hidden jolly lucky".split()
 NOUNS = "anchor badger beacon canyon comet falcon forest glacier harbor island lantern otter".split()
 
@@ -51,9 +52,10 @@ class Server:
         self.port = args.port
         self.model = args.model_path.rstrip("/").split("/")[-1]
         command = [
-            args.binary, "serve", "--model-path", args.model_path, "--host", "127.0.0.1",
-            "--port", str(args.port), "--served-model-name", self.model,
-        ]  # fmt: skip
+            *(args.binary, "serve", "--model-path", args.model_path),
+            *("--host", "127.0.0.1", "--port", str(args.port)),
+            *("--served-model-name", self.model),
+        ]
         print("$", " ".join(command), flush=True)
         self.process = subprocess.Popen(command)
 
@@ -103,7 +105,7 @@ class Server:
                     continue
                 first = first or time.monotonic() - started
                 if section != field:
-                    print("\n  thinking: " if field == "reasoning_content" else "\n  answer: ", end="")
+                    print(f"\n  {LABELS[field]}: ", end="")
                     section = field
                 print(text, end="", flush=True)
                 message[field] += text
