@@ -46,7 +46,8 @@ BANNED = [
     (r"\bstd::async\b", "no hidden threads: base/thread_pool.h", set()),
     (r"\b(malloc|calloc|realloc)\s*\(", "memory comes from a Buffer or a container", set()),
     (r"\b(TODO|FIXME|XXX)\b", "no promises in the code: an issue, or do it now", set()),
-    (r"(?<!operator )\bnew\s+[A-Za-z_:]+[\s({\[]", "no bare new: make_unique", set()),
+    # unique_ptr<T>(new T(...)) is how a private constructor is reached.
+    (r"(?<!operator )(?<!>\()\bnew\s+[A-Za-z_:]+[\s({\[]", "no bare new: make_unique", set()),
     (r"(?<!= )\bdelete\s+[A-Za-z_]", "no bare delete", set()),
 ]
 BANNED_NAMES = re.compile(r"(^|_)(util|utils|helper|helpers|manager|impl|misc|common)(_|\.|$)")
