@@ -113,14 +113,13 @@ def make_recall(rng, context):
     what, head = rng.choice(RECALL_HEADS)
     kind = "digits" if rng.random() < 0.75 else "city"
     n_tokens = rng.randint(context.recall_min, context.recall_max)
-    ids, records = list(encode(head)), {}
+    ids, records = list(encode(head + "\n")), {}
     while len(ids) < n_tokens - 60:
         key = _recall_key(rng)
         if key in records:
             continue
         records[key] = _recall_value(rng, kind)
-        ids += encode(f"\n- {key}:")
-        ids += encode(f" {records[key]}")
+        ids += [*encode(f"- {key}:"), *encode(f" {records[key]}"), *encode("\n")]
     n_questions = 1 if context.held else min(12, 1 + len(records) // 10)
     asked = [key for key in records if is_held_out(f"{key}|{records[key]}") == context.held]
     if not asked:
@@ -138,7 +137,7 @@ def make_recall(rng, context):
         )
         turns.append(
             Turn(
-                user_ids=encode(question) if turns else [*ids, *encode("\n\n"), *encode(question)],
+                user_ids=encode(question) if turns else [*ids[:-1], *encode("\n\n" + question)],
                 reasoning=f"{key}: {records[key]}",
                 content=f"The {what} of {key} is {records[key]}.",
             )
@@ -155,7 +154,7 @@ def make_tools(rng, context):
     turns = [
         Turn(user=case.request, reasoning=f"I call {function.name}.", calls=calls),
         Turn(
-            tool_result=(0, function.name, json.dumps(case.result)),
+            tool_result=(function.name, json.dumps(case.result)),
             reasoning="The tool has answered.",
             content=case.reply,
         ),

@@ -42,7 +42,7 @@ def corpus_texts(n_items, seed):
             yield "".join(turn.user_ids or [])
             yield turn.reasoning
             yield turn.text(thinking=False)
-            yield f"## Return of functions.x:0\n{turn.tool_result[2]}" if turn.tool_result else ""
+            yield f"## Return of functions.x:0\n{turn.tool_result[1]}" if turn.tool_result else ""
             for name, arguments in turn.calls:
                 yield f"functions.{name}:0"
                 yield json.dumps(arguments)
