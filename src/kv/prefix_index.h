@@ -1,11 +1,22 @@
-// PrefixIndex: finds sealed pages by what they hold. Under construction by its owner; the domain
-// below is fixed.
+// PrefixIndex: finds sealed pages by the tokens they hold, and those before them.
+//
+// A map from identity (docs/formats/page_tag.md) to (page, tag), bounded by the pool: a page is
+// indexed at most once. A hit also compares the page's tokens: equal hashes are not taken as proof.
+// Tenants and model settings never meet, because the chain begins with them. A page found is leased
+// in the same call, so that nothing can take it in between. The index holds a lease of its own on
+// each page; a page that nobody else holds can be evicted, the one let go longest ago first.
+// Used by one thread. Allocates its tables in the constructor, and map nodes as pages come.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
 
 #include "format/kv_page.h"
+#include "format/page_directory.h"
+#include "kv/page_pool.h"
 #include "ops/weight_matrix.h"
 
 namespace quire {
@@ -17,6 +28,76 @@ struct PrefixDomain {
   Activation activation = Activation::bf16;
   KvFormat kv_format = KvFormat::bf16;
   uint8_t path_class = 0;  // 0 absorbed attention, 1 non-absorbed prefill
+};
+
+struct PrefixMatch {
+  int32_t pages = 0;
+  int32_t unheld = 0;  // of them, those that only the index holds: a match takes them out of reach
+};
+
+class PrefixIndex {
+ public:
+  // `pool` outlives the index. Tests narrow `identity_bits` (1 to 128) to force equal hashes.
+  PrefixIndex(PagePool& pool, const PrefixDomain& domain, int identity_bits = 128);
+
+  // identity[-1] of the chain of a tenant.
+  PageIdentity root(const std::array<uint8_t, 16>& tenant) const;
+  // identity[k], from identity[k - 1] and the `page_tokens` tokens of page k.
+  PageIdentity chain(const PageIdentity& parent, std::span<const Token> page) const;
+
+  // How many leading pages of a sequence are here: identities[k] is of page k, whose tokens begin
+  // at k * page_tokens. Takes no lease.
+  PrefixMatch peek(std::span<const PageIdentity> identities, std::span<const Token> tokens) const;
+
+  // The page with this identity and these tokens, leased for a request; kNoPage when there is none,
+  // or when the page no longer lives the life that was published.
+  TaggedPage acquire(const PageIdentity& identity, std::span<const Token> page_tokens);
+
+  // Publishes a sealed page. False when another page already has the identity, or the pool refuses.
+  bool insert(TaggedPage page, const PageIdentity& identity, std::span<const Token> page_tokens);
+
+  bool contains(PageId page) const { return tag_of(page) != kNoTag; }
+  // The tag that the entry of `page` recorded; kNoTag when it is not here.
+  PageTag tag_of(PageId page) const { return nodes_[static_cast<size_t>(page.value)].tag; }
+  const PageIdentity& identity_of(PageId page) const {
+    return nodes_[static_cast<size_t>(page.value)].identity;
+  }
+  int32_t size() const { return static_cast<int32_t>(by_identity_.size()); }
+  const PagePool& pool() const { return pool_; }
+
+  // Marks a page as just let go. Call for a sequence's pages from the last to the first, so that
+  // the beginning of a prefix outlives its end.
+  void touch(PageId page);
+  // Forgets a page; the page itself lives on while somebody holds it.
+  Status remove(PageId page);
+  // Forgets the least recently touched page that nobody else holds. False when there is none.
+  bool evict_one();
+
+ private:
+  // An entry of the list of recency, by page number; node 0 is the ring's head.
+  struct Node {
+    PageTag tag = kNoTag;
+    PageIdentity identity;
+    int32_t older = 0;
+    int32_t newer = 0;
+  };
+  struct IdentityHash {
+    size_t operator()(const PageIdentity& identity) const noexcept { return identity.low; }
+  };
+
+  // The page of `identity` when its entry is current and its tokens are equal, else kNoPage.
+  PageId find(const PageIdentity& identity, std::span<const Token> page_tokens) const;
+  std::span<Token> tokens_of(PageId page);
+  std::span<const Token> tokens_of(PageId page) const;
+  void unlink(int32_t node);
+  void link_newest(int32_t node);
+
+  PagePool& pool_;
+  const PrefixDomain domain_;
+  const int identity_bits_;
+  std::unordered_map<PageIdentity, PageId, IdentityHash> by_identity_;
+  std::vector<Node> nodes_;    // [n_pages]
+  std::vector<Token> tokens_;  // [n_pages, page_tokens]
 };
 
 }  // namespace quire
