@@ -40,7 +40,7 @@ WEATHER_TOOL = {
 }
 LABELS = {"reasoning_content": "thinking", "content": "answer"}
 ADJECTIVES = "amber brave calm copper crimson early frozen gentle golden hidden jolly lucky".split()
-NOUNS = "anchor badger beacon canyon comet falcon forest glacier harbor island lantern otter".split()
+NOUNS = "anchor badger beacon canyon comet falcon forest glacier harbor island lemon otter".split()
 
 
 class DemoError(Exception):
