@@ -16,6 +16,7 @@ class CpuBackend final : public Backend {
 
   std::string_view name() const override { return "cpu"; }
   Memory& memory() override { return memory_; }
+  bool reads_host_memory() const override { return true; }
 
   void copy_in(std::byte* to, std::span<const std::byte> from_host) override {
     if (!from_host.empty()) std::memcpy(to, from_host.data(), from_host.size());

@@ -13,6 +13,7 @@
 #include "ops/backend.h"
 #include "ops/linear.h"
 #include "ops/paged_kv.h"
+#include "weights/model_weights.h"
 
 namespace quire {
 
@@ -27,6 +28,8 @@ struct ModelBatch {
 struct ModelLimits {
   int64_t tokens_max = 0;  // n_tokens of a batch
   int64_t logits_max = 0;  // n_logits of a batch
+  // Positions are below it; 0: what the config allows. A lower one saves memory for angles.
+  int64_t positions_max = 0;
 };
 
 struct ModelOptions {
@@ -46,5 +49,11 @@ class Model {
   // memory, valid until the next call. Batches past the limits are a programmer error.
   virtual View<const float, 2> forward(const ModelBatch& batch) = 0;
 };
+
+// A model of any supported architecture. `weights` and `backend` outlive it.
+// Errors: unsupported; resource_exhausted; invalid_argument when positions_max passes the config's.
+Result<std::unique_ptr<Model>> make_model(const ModelConfig& config, const ModelWeights& weights,
+                                          Backend& backend, const ModelLimits& limits,
+                                          const ModelOptions& options);
 
 }  // namespace quire

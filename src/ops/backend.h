@@ -42,6 +42,9 @@ class Backend {
 
   // Memory that this backend's ops can read and write. Outlives every Buffer made from it.
   virtual Memory& memory() = 0;
+  // True when ops read ordinary host memory too, so that weights need not be copied out of a mapped
+  // file. Such memory is aligned to its elements only, not to kBufferAlignment.
+  virtual bool reads_host_memory() const { return false; }
   // Ordered with the ops around it.
   virtual void copy_in(std::byte* to, std::span<const std::byte> from_host) = 0;
   // Waits for all earlier work, then copies.

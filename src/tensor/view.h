@@ -59,6 +59,15 @@ struct View {
     return out;
   }
 
+  // Elements [begin, begin + count) of the last axis; the result has gaps between its rows.
+  constexpr View columns(int64_t begin, int64_t count) const {
+    DCHECK(0 <= begin && 0 <= count && begin + count <= shape[Rank - 1]);
+    View out = *this;
+    out.data += begin;
+    out.shape[Rank - 1] = count;
+    return out;
+  }
+
   // A View of T is a View of const T.
   template <class U>
   requires(std::is_same_v<U, const T> && !std::is_const_v<T>) constexpr operator View<U, Rank>()

@@ -1,0 +1,86 @@
+#include "model/activations.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+
+namespace quire {
+
+namespace {
+
+// Hands out memory front to back. Without a base it only measures.
+class Carver {
+ public:
+  explicit Carver(std::byte* base) : base_(base) {}
+
+  template <class T, class... Size>
+  View<T, int{sizeof...(Size)}> take(Size... size) {
+    auto* data = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + at_);
+    const auto view = view_of(data, size...);
+    at_ += round_up(view.size() * static_cast<int64_t>(sizeof(T)), kBufferAlignment);
+    end_ = std::max(end_, at_);
+    return view;
+  }
+
+  int64_t at() const { return at_; }
+  void go_back_to(int64_t at) { at_ = at; }
+  void go_to_end() { at_ = end_; }
+
+ private:
+  std::byte* base_;
+  int64_t at_ = 0;
+  int64_t end_ = 0;
+};
+
+StepBuffers carve(Carver& carver, const ModelShape& shape, int64_t n_tokens, int64_t n_logits) {
+  StepBuffers s;
+  s.h = carver.take<Bf16>(n_tokens, shape.hidden_size);
+  s.normed = carver.take<Bf16>(n_tokens, shape.hidden_size);
+  s.block_out = carver.take<Bf16>(n_tokens, shape.hidden_size);
+  const int64_t turn = carver.at();
+
+  s.q_a = carver.take<Bf16>(n_tokens, shape.q_lora_rank);
+  s.q = carver.take<Bf16>(n_tokens, shape.n_heads, shape.qk_dim());
+  s.kv_a = carver.take<Bf16>(n_tokens, shape.kv_lora_rank + shape.rope_dim);
+  s.latent = carver.take<Bf16>(n_tokens, shape.kv_lora_rank);
+  s.q_latent = carver.take<Bf16>(n_tokens, shape.n_heads, shape.kv_lora_rank);
+  s.attn_latent = carver.take<Bf16>(n_tokens, shape.n_heads, shape.kv_lora_rank);
+  s.attn = carver.take<Bf16>(n_tokens, shape.n_heads, shape.v_dim);
+
+  carver.go_back_to(turn);
+  s.dense_gate = carver.take<Bf16>(n_tokens, shape.dense_inner);
+  s.dense_up = carver.take<Bf16>(n_tokens, shape.dense_inner);
+
+  carver.go_back_to(turn);
+  s.shared_gate = carver.take<Bf16>(n_tokens, shape.shared_inner());
+  s.shared_up = carver.take<Bf16>(n_tokens, shape.shared_inner());
+  s.shared_out = carver.take<Bf16>(n_tokens, shape.hidden_size);
+  s.router_scores = carver.take<float>(n_tokens, shape.n_experts);
+  s.experts = carver.take<int32_t>(n_tokens, shape.top_k);
+  s.expert_weights = carver.take<float>(n_tokens, shape.top_k);
+
+  carver.go_to_end();
+  s.last = carver.take<Bf16>(n_logits, shape.hidden_size);
+  s.logits = carver.take<float>(n_logits, shape.vocab_size);
+  return s;
+}
+
+}  // namespace
+
+Result<Activations> Activations::make(Backend& backend, const ModelShape& shape,
+                                      const ModelLimits& limits) {
+  CHECK(limits.tokens_max > 0 && limits.logits_max > 0);
+  Activations activations(shape, limits);
+  Carver measure(nullptr);
+  carve(measure, shape, limits.tokens_max, limits.logits_max);
+  activations.memory_ = TRY(allocate(backend, measure.at(), "the activations"));
+  return activations;
+}
+
+StepBuffers Activations::step(int64_t n_tokens, int64_t n_logits) const {
+  CHECK(n_tokens <= limits_.tokens_max && n_logits <= limits_.logits_max);
+  Carver carver(memory_.data());
+  return carve(carver, shape_, n_tokens, n_logits);
+}
+
+}  // namespace quire

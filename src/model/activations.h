@@ -1,0 +1,62 @@
+// Activations: every intermediate value of a forward pass, allocated once for the largest batch.
+//
+// The attention block and the MLP block never hold values at the same time: they take turns in one
+// region of memory. Values do not outlive a call of Model::forward.
+#pragma once
+
+#include "model/model.h"
+#include "ops/backend.h"
+
+namespace quire {
+
+// The buffers of one step, cut to its size.
+struct StepBuffers {
+  View<Bf16, 2> h;          // [n_tokens, hidden] the residual stream
+  View<Bf16, 2> normed;     // [n_tokens, hidden] input of a block
+  View<Bf16, 2> block_out;  // [n_tokens, hidden] output of a block
+
+  // Attention.
+  View<Bf16, 2> q_a;          // [n_tokens, q_lora]; empty when q_lora_rank is 0
+  View<Bf16, 3> q;            // [n_tokens, n_heads, nope + rope]
+  View<Bf16, 2> kv_a;         // [n_tokens, kv_lora + rope]
+  View<Bf16, 2> latent;       // [n_tokens, kv_lora]
+  View<Bf16, 3> q_latent;     // [n_tokens, n_heads, kv_lora]
+  View<Bf16, 3> attn_latent;  // [n_tokens, n_heads, kv_lora]
+  View<Bf16, 3> attn;         // [n_tokens, n_heads, v]
+
+  // MLP.
+  View<Bf16, 2> dense_gate;       // [n_tokens, dense_inner]
+  View<Bf16, 2> dense_up;         // [n_tokens, dense_inner]
+  View<Bf16, 2> shared_gate;      // [n_tokens, shared_inner]; empty without shared experts
+  View<Bf16, 2> shared_up;        // [n_tokens, shared_inner]; empty without shared experts
+  View<Bf16, 2> shared_out;       // [n_tokens, hidden]
+  View<float, 2> router_scores;   // [n_tokens, n_experts]
+  View<int32_t, 2> experts;       // [n_tokens, top_k]
+  View<float, 2> expert_weights;  // [n_tokens, top_k]
+
+  // The end.
+  View<Bf16, 2> last;     // [n_logits, hidden]
+  View<float, 2> logits;  // [n_logits, vocab]
+};
+
+class Activations {
+ public:
+  // Errors: resource_exhausted.
+  static Result<Activations> make(Backend& backend, const ModelShape& shape,
+                                  const ModelLimits& limits);
+
+  // n_tokens and n_logits are within the limits.
+  StepBuffers step(int64_t n_tokens, int64_t n_logits) const;
+
+  int64_t bytes() const { return memory_.bytes(); }
+
+ private:
+  Activations(const ModelShape& shape, const ModelLimits& limits)
+      : shape_(shape), limits_(limits) {}
+
+  ModelShape shape_;
+  ModelLimits limits_;
+  Buffer memory_;
+};
+
+}  // namespace quire

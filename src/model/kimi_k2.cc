@@ -1,0 +1,83 @@
+#include "model/kimi_k2.h"
+
+#include <utility>
+
+#include "base/text.h"
+#include "model/blocks.h"
+#include "ops/elementwise.h"
+#include "ops/embed.h"
+#include "ops/gather_rows.h"
+#include "ops/linear.h"
+#include "ops/rms_norm.h"
+
+namespace quire {
+
+KimiK2::KimiK2(const ModelConfig& config, const ModelWeights& weights, Backend& backend,
+               const ModelOptions& options, RopeTable rope, Activations activations)
+    : config_(config),
+      weights_(weights),
+      backend_(backend),
+      options_(options),
+      kv_layout_(config.kv_layout(options.kv_format)),
+      rope_(std::move(rope)),
+      activations_(std::move(activations)) {}
+
+View<const float, 2> KimiK2::forward(const ModelBatch& batch) {
+  StepBuffers s = activations_.step(batch.ids[0], batch.logit_rows[0]);
+  const BlockContext context{backend_, config_, options_, rope_};
+  const auto eps = static_cast<float>(config_.norm_eps);
+
+  ops::embed(backend_, {.out = s.h, .ids = batch.ids, .table = weights_.embedding});
+  for (int32_t layer = 0; layer < static_cast<int32_t>(config_.shape.n_layers); ++layer) {
+    const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
+
+    ops::rms_norm(backend_, {.out = s.normed, .x = s.h, .weight = w.input_norm, .eps = eps});
+    attention(context, layer, w, batch, s);
+    ops::add(backend_, {.out = s.h, .a = s.h, .b = s.block_out});
+
+    ops::rms_norm(backend_,
+                  {.out = s.normed, .x = s.h, .weight = w.post_attention_norm, .eps = eps});
+    if (config_.shape.is_dense_layer(layer)) {
+      dense_mlp(context, w, s);
+    } else {
+      mixture_of_experts(context, w, s);
+    }
+    ops::add(backend_, {.out = s.h, .a = s.h, .b = s.block_out});
+  }
+  ops::gather_rows(backend_, {.out = s.last, .x = s.h, .rows = batch.logit_rows});
+  ops::rms_norm(backend_, {.out = s.last, .x = s.last, .weight = weights_.final_norm, .eps = eps});
+  ops::linear(backend_, {.out_f32 = s.logits, .x = s.last, .weight = weights_.lm_head});
+  return s.logits;
+}
+
+Result<std::unique_ptr<Model>> KimiK2::make(const ModelConfig& config, const ModelWeights& weights,
+                                            Backend& backend, const ModelLimits& limits,
+                                            const ModelOptions& options) {
+  const int64_t n_positions =
+      limits.positions_max == 0 ? config.positions_max : limits.positions_max;
+  if (n_positions > config.positions_max) {
+    return invalid_argument(format("%lld positions asked, the model has %lld",
+                                   static_cast<long long>(n_positions),
+                                   static_cast<long long>(config.positions_max)));
+  }
+  RopeTable rope = TRY(RopeTable::make(backend, config.rope, config.shape.rope_dim, n_positions));
+  Activations activations = TRY(Activations::make(backend, config.shape, limits));
+  return std::unique_ptr<Model>(
+      new KimiK2(config, weights, backend, options, std::move(rope), std::move(activations)));
+}
+
+Result<std::unique_ptr<Model>> make_model(const ModelConfig& config, const ModelWeights& weights,
+                                          Backend& backend, const ModelLimits& limits,
+                                          const ModelOptions& options) {
+  TRY_OK(check_supported(config));
+  switch (config.architecture) {
+    case Architecture::deepseek_v3:
+    case Architecture::kimi_k25:
+      return KimiK2::make(config, weights, backend, limits, options);
+    case Architecture::glm_moe_dsa:
+      break;
+  }
+  return unsupported(config.architecture_text + " is not supported yet");
+}
+
+}  // namespace quire

@@ -1,0 +1,80 @@
+// quantization_config of config.json: which of the schemes of weights/weight_scheme.h it names.
+#include "base/text.h"
+#include "model/config_reader.h"
+
+namespace quire {
+
+namespace {
+
+constexpr int kIgnoredMax = 100'000;  // GLM-5 in FP8 lists every module that it leaves alone
+
+Status read_fp8(const ConfigReader& quant, WeightSource* source) {
+  source->scheme_text = "fp8";
+  const std::string element = TRY(quant.text_or("fmt", "e4m3"));
+  if (element != "e4m3") return quant.refuse("fmt", "e4m3", element);
+  // Without block sizes it is some other FP8 scheme, one scale a tensor or a row.
+  if (!quant.has("weight_block_size")) {
+    source->scheme = WeightScheme::other;
+    source->scheme_text = "fp8 without weight_block_size";
+    return {};
+  }
+  const std::vector<int64_t> block = TRY(quant.integers("weight_block_size", {1, 1 << 16}, 2));
+  if (block != std::vector<int64_t>{128, 128}) {
+    source->scheme = WeightScheme::other;
+    source->scheme_text = "fp8 in blocks other than 128 x 128";
+    return {};
+  }
+  source->scheme = WeightScheme::fp8_block128;
+  return {};
+}
+
+Status read_ignored(const ConfigReader& quant, WeightSource* source) {
+  if (!quant.has("ignore")) return {};
+  const std::vector<std::string> ignored = TRY(quant.texts("ignore", kIgnoredMax));
+  for (const std::string& text : ignored) {
+    source->ignored.push_back(TRY(NamePattern::parse(text)));
+  }
+  return {};
+}
+
+Status read_compressed_tensors(const ConfigReader& quant, WeightSource* source) {
+  const std::string packing = TRY(quant.text_or("format", "none"));
+  const ConfigReader group = TRY(quant.only_member("config_groups"));
+  const ConfigReader weights = TRY(group.object("weights"));
+  const int64_t bits = TRY(weights.integer("num_bits", {1, 64}));
+  const std::string kind = TRY(weights.text("type"));
+  const std::string strategy = TRY(weights.text_or("strategy", "tensor"));
+  const bool is_symmetric = TRY(weights.boolean_or("symmetric", true));
+  const int64_t group_size = TRY(weights.integer_or("group_size", {-1, 1 << 20}, 0));
+  const bool is_reordered = weights.has("actorder");
+  source->scheme_text = format("compressed-tensors %s %s%lld %s %lld%s%s", excerpt(packing).c_str(),
+                               excerpt(kind).c_str(), static_cast<long long>(bits),
+                               excerpt(strategy).c_str(), static_cast<long long>(group_size),
+                               is_symmetric ? "" : " asymmetric", is_reordered ? " actorder" : "");
+  const bool is_known = packing == "pack-quantized" && kind == "int" && bits == 4 &&
+                        strategy == "group" && is_symmetric && !is_reordered &&
+                        (group_size == 32 || group_size == 128) && !group.has("input_activations");
+  if (!is_known) {
+    source->scheme = WeightScheme::other;
+    return {};
+  }
+  source->scheme = WeightScheme::int4_group;
+  source->group = static_cast<int>(group_size);
+  return read_ignored(quant, source);
+}
+
+}  // namespace
+
+Status read_weight_scheme(const ConfigReader& owner, WeightSource* source) {
+  if (!owner.has("quantization_config")) return {};
+  const ConfigReader quant = TRY(owner.object("quantization_config"));
+  const std::string method = TRY(quant.text("quant_method"));
+  if (method == "fp8") return read_fp8(quant, source);
+  if (method == "compressed-tensors") return read_compressed_tensors(quant, source);
+  const std::string algorithm = TRY(quant.text_or("quant_algo", ""));
+  source->scheme = WeightScheme::other;
+  source->scheme_text = excerpt(algorithm.empty() ? method : algorithm + " (" + method + ")");
+  return {};
+}
+
+}  // namespace quire

@@ -1,0 +1,232 @@
+#include "weights/resolve.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/text.h"
+
+namespace quire {
+
+namespace {
+
+constexpr int64_t kNibblesPerWord = 8;
+
+class Resolver {
+ public:
+  Resolver(const Checkpoint& checkpoint, const ModelShape& shape, const WeightSource& source)
+      : checkpoint_(checkpoint), shape_(shape), source_(source) {}
+
+  Result<ResolvedTensor> resolve(const WantedTensor& wanted);
+  // Every tensor of the checkpoint was resolved, or is left unread on purpose.
+  Status check_all_read() const;
+
+ private:
+  Error refuse(const CheckpointTensor& tensor, const std::string& what) const {
+    return invalid_argument(format("%s: tensor \"%s\": %s", checkpoint_.shard_path(tensor).c_str(),
+                                   excerpt(tensor.entry.name).c_str(), what.c_str()));
+  }
+
+  // Marks it as read.
+  const CheckpointTensor* find(const std::string& name) {
+    const CheckpointTensor* tensor = checkpoint_.find(name);
+    if (tensor != nullptr) read_.insert(tensor->entry.name);
+    return tensor;
+  }
+
+  Status check(const CheckpointTensor& tensor, Dtype dtype, std::vector<int64_t> shape) const;
+  Result<ResolvedTensor> resolve_plain(const WantedTensor& wanted);
+  Result<ResolvedTensor> resolve_matrix(const WantedTensor& wanted);
+  Status resolve_fp8(ResolvedTensor* tensor);
+  Status resolve_int4(ResolvedTensor* tensor);
+
+  const Checkpoint& checkpoint_;
+  const ModelShape& shape_;
+  const WeightSource& source_;
+  std::set<std::string_view> read_;
+};
+
+Status Resolver::check(const CheckpointTensor& tensor, Dtype dtype,
+                       std::vector<int64_t> shape) const {
+  const TensorEntry expected{.name = tensor.entry.name, .dtype = dtype, .shape = std::move(shape)};
+  if (tensor.entry.dtype == expected.dtype && tensor.entry.shape == expected.shape) return {};
+  return refuse(tensor, "expected " + describe(expected) + ", found " + describe(tensor.entry));
+}
+
+Result<ResolvedTensor> Resolver::resolve_plain(const WantedTensor& wanted) {
+  const CheckpointTensor* tensor = find(wanted.source);
+  if (tensor == nullptr) {
+    return invalid_argument(
+        format("%s: tensor \"%s\" is missing", checkpoint_.dir().c_str(), wanted.source.c_str()));
+  }
+  const bool may_be_f32 =
+      wanted.storage == Storage::f32_vector && tensor->entry.dtype == Dtype::f32;
+  std::vector<int64_t> shape{wanted.n_out};
+  if (wanted.n_in > 0) shape.push_back(wanted.n_in);
+  TRY_OK(check(*tensor, may_be_f32 ? Dtype::f32 : Dtype::bf16, std::move(shape)));
+  return ResolvedTensor{.wanted = wanted, .values = tensor};
+}
+
+Status Resolver::resolve_fp8(ResolvedTensor* tensor) {
+  const WantedTensor& wanted = tensor->wanted;
+  if (source_.scheme != WeightScheme::fp8_block128) {
+    return refuse(*tensor->values,
+                  "is F8_E4M3, and the config's weights are " + source_.scheme_text);
+  }
+  tensor->format = WeightFormat::fp8_block128;
+  TRY_OK(check(*tensor->values, Dtype::f8_e4m3, {wanted.n_out, wanted.n_in}));
+  tensor->scales = find(wanted.source + ".weight_scale_inv");
+  if (tensor->scales == nullptr) {
+    return refuse(*tensor->values, "is F8_E4M3 without a weight_scale_inv");
+  }
+  return check(*tensor->scales, Dtype::f32,
+               {div_up(wanted.n_out, kFp8Block), div_up(wanted.n_in, kFp8Block)});
+}
+
+Status Resolver::resolve_int4(ResolvedTensor* tensor) {
+  const WantedTensor& wanted = tensor->wanted;
+  if (source_.scheme != WeightScheme::int4_group) {
+    return refuse(*tensor->values,
+                  "is packed, and the config's weights are " + source_.scheme_text);
+  }
+  const auto leaves_alone = [&](const NamePattern& pattern) {
+    return pattern.matches(wanted.module);
+  };
+  if (std::any_of(source_.ignored.begin(), source_.ignored.end(), leaves_alone)) {
+    return refuse(*tensor->values, "is packed, and the config's ignore list leaves it alone");
+  }
+  if (wanted.n_in % source_.group != 0) {
+    return refuse(*tensor->values, format("%lld inputs are not whole groups of %d",
+                                          static_cast<long long>(wanted.n_in), source_.group));
+  }
+  tensor->format = WeightFormat::int4_group;
+  tensor->group = source_.group;
+  TRY_OK(check(*tensor->values, Dtype::i32, {wanted.n_out, wanted.n_in / kNibblesPerWord}));
+  tensor->scales = find(wanted.source + ".weight_scale");
+  if (tensor->scales == nullptr) {
+    return refuse(*tensor->values, "is packed without a weight_scale");
+  }
+  return check(*tensor->scales, Dtype::bf16, {wanted.n_out, wanted.n_in / source_.group});
+}
+
+Result<ResolvedTensor> Resolver::resolve_matrix(const WantedTensor& wanted) {
+  const CheckpointTensor* plain = find(wanted.source + ".weight");
+  const CheckpointTensor* packed = find(wanted.source + ".weight_packed");
+  if (plain == nullptr && packed == nullptr) {
+    return invalid_argument(format("%s: tensor \"%s.weight\" is missing", checkpoint_.dir().c_str(),
+                                   wanted.source.c_str()));
+  }
+  if (plain != nullptr && packed != nullptr) {
+    return refuse(*packed, "is there beside an unpacked weight");
+  }
+  ResolvedTensor tensor{.wanted = wanted, .values = plain != nullptr ? plain : packed};
+  const bool is_fp8 = plain != nullptr && plain->entry.dtype == Dtype::f8_e4m3;
+  const bool must_be_bf16 = wanted.storage == Storage::bf16_matrix;
+  if (packed != nullptr && (must_be_bf16 || wanted.storage == Storage::kv_b)) {
+    return unsupported(refuse(*packed, "INT4 is not supported for this tensor").message);
+  }
+  if (is_fp8 && must_be_bf16) {
+    return unsupported(refuse(*plain, "FP8 is not supported for this tensor").message);
+  }
+  if (packed != nullptr) {
+    TRY_OK(resolve_int4(&tensor));
+  } else if (is_fp8) {
+    TRY_OK(resolve_fp8(&tensor));
+  } else {
+    TRY_OK(check(*plain, Dtype::bf16, {wanted.n_out, wanted.n_in}));
+  }
+  return tensor;
+}
+
+Result<ResolvedTensor> Resolver::resolve(const WantedTensor& wanted) {
+  switch (wanted.storage) {
+    case Storage::bf16_rows:
+    case Storage::bf16_vector:
+    case Storage::f32_vector:
+      return resolve_plain(wanted);
+    case Storage::bf16_matrix:
+    case Storage::matrix:
+    case Storage::kv_b:
+      return resolve_matrix(wanted);
+  }
+  CHECK(false);
+  return ResolvedTensor{};
+}
+
+Status Resolver::check_all_read() const {
+  for (const CheckpointTensor& tensor : checkpoint_.tensors()) {
+    const std::string& name = tensor.entry.name;
+    if (read_.contains(name) || is_unread_tensor(name, shape_, source_.naming)) continue;
+    return refuse(tensor, "is not part of this architecture");
+  }
+  return {};
+}
+
+// The experts of a layer run as one op, which takes one format.
+Status check_one_format(const Checkpoint& checkpoint, const std::vector<ResolvedTensor>& tensors) {
+  const ResolvedTensor* first = nullptr;
+  for (const ResolvedTensor& tensor : tensors) {
+    if (tensor.wanted.expert < 0) continue;
+    if (first == nullptr || first->wanted.layer != tensor.wanted.layer) first = &tensor;
+    if (tensor.format == first->format) continue;
+    return unsupported(format("%s: experts of layer %lld differ in format: \"%s\" and \"%s\"",
+                              checkpoint.dir().c_str(), static_cast<long long>(tensor.wanted.layer),
+                              first->wanted.source.c_str(), tensor.wanted.source.c_str()));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<ResolvedTensor>> resolve_checkpoint(const Checkpoint& checkpoint,
+                                                       const ModelShape& shape,
+                                                       const WeightSource& source) {
+  Resolver resolver(checkpoint, shape, source);
+  std::vector<ResolvedTensor> tensors;
+  for (const WantedTensor& wanted : wanted_tensors(shape, source.naming)) {
+    tensors.push_back(TRY(resolver.resolve(wanted)));
+  }
+  TRY_OK(resolver.check_all_read());
+  TRY_OK(check_one_format(checkpoint, tensors));
+  return tensors;
+}
+
+bool can_borrow(const Backend& backend, const CheckpointTensor& tensor, size_t alignment) {
+  return backend.reads_host_memory() &&
+         reinterpret_cast<uintptr_t>(tensor.data.data()) % alignment == 0;
+}
+
+size_t element_alignment(const CheckpointTensor& part, const ResolvedTensor& tensor) {
+  const bool is_packed = tensor.format == WeightFormat::int4_group && &part == tensor.values;
+  return is_packed ? 1 : static_cast<size_t>(size_of(part.entry.dtype));
+}
+
+void copy_rows_as_bf16(const ResolvedTensor& tensor, int64_t begin, int64_t n,
+                       std::span<std::byte> out) {
+  const int64_t columns = tensor.wanted.n_in;
+  const std::span<const std::byte> from = tensor.values->data;
+  if (tensor.format == WeightFormat::bf16) {
+    const auto row_bytes = static_cast<size_t>(columns) * sizeof(Bf16);
+    std::memcpy(out.data(), from.subspan(static_cast<size_t>(begin) * row_bytes).data(),
+                static_cast<size_t>(n) * row_bytes);
+    return;
+  }
+  CHECK(tensor.format == WeightFormat::fp8_block128);
+  const int64_t scale_columns = div_up(columns, kFp8Block);
+  for (int64_t row = 0; row < n; ++row) {
+    for (int64_t column = 0; column < columns; ++column) {
+      const int64_t scale_at = (begin + row) / kFp8Block * scale_columns + column / kFp8Block;
+      const auto scale =
+          load_le<float>(tensor.scales->data, static_cast<size_t>(scale_at) * sizeof(float));
+      const auto value =
+          load_le<Fp8E4m3>(from, static_cast<size_t>((begin + row) * columns + column));
+      store_le(out, static_cast<size_t>(row * columns + column) * sizeof(Bf16),
+               to_bf16(to_float(value) * scale));
+    }
+  }
+}
+
+}  // namespace quire
