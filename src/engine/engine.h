@@ -24,7 +24,7 @@ struct EngineConfig {
   int32_t vocab_size = 0;
   int32_t context_tokens = 0;             // longest sequence
   int32_t running_requests_max = 0;       // slots
-  int32_t queued_requests_max = 0;        // past it: resource_exhausted
+  int32_t queued_requests_max = 0;        // beyond those; past both together: resource_exhausted
   int32_t chunked_prefill_tokens = 2048;  // prompt tokens of a step, all requests together
   bool prefix_cache = true;
   PrefixDomain domain;  // lineage and formats (docs/formats/page_tag.md)
@@ -43,21 +43,38 @@ struct EngineStats {
   double generation_tokens_per_second = 0;  // over the last second
 };
 
+// Whether the request can ever run under `config`: its tokens are tokens, it fits the context, and
+// it fits the pool alone. A pure function, for callers on any thread. Errors: invalid_argument.
+Status check_request(const EngineConfig& config, const GenerateRequest& request);
+
 class Engine {
  public:
+  // `executor`, `clock` and `log` outlive the engine. The executor was built for `config`: its rows
+  // are running_requests_max, its tokens chunked_prefill_tokens + running_requests_max.
   Engine(const EngineConfig& config, Executor& executor, const Clock& clock, Log& log);
   ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
 
-  // Errors: invalid_argument (can never fit), resource_exhausted (queue full).
+  // Errors: invalid_argument (can never fit), resource_exhausted (queue full). `sink` gets nothing
+  // then.
   Result<RequestId> add(GenerateRequest request, std::unique_ptr<OutputSink> sink);
+  // The same for a caller that has to know the id beforehand: ids are unique in a run, and later
+  // requests have larger ones.
+  Status add_as(RequestId id, GenerateRequest request, std::unique_ptr<OutputSink> sink);
+  // Its last output, `aborted`, comes before this returns. Unknown ids are ignored.
   void abort(RequestId request);
+  void abort_all();
 
   // One step: true when there was something to do.
   bool step();
 
   bool is_idle() const;
   EngineStats stats() const;
+  // Pages, leases and index against each other and against the sequences. Corruption names the
+  // first findings.
   Status audit() const;
+  // Drops the pages that no request holds from the prefix index; false when requests are running.
   bool flush_cache();
 
  private:

@@ -2,8 +2,9 @@
 //
 // Each call returns a ticket at once; `collect` gives a ticket's result, waiting for it when it
 // must. Tickets complete in the order in which they were given. An executor keeps no request state
-// beyond a step; what a row needs travels in the plan (docs/formats/step.md). The caller guarantees
-// that page ids are in the pool; an executor still checks tags and reports.
+// beyond a step; what a row needs travels in the plan (docs/formats/step.md). The page directory is
+// the caller's; an executor reads it to check that every page of a row lives the life that the row
+// expects, and touches nothing for a row that fails.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
+#include "format/page_directory.h"
 #include "format/page_seal.h"
 #include "format/step.h"
 
@@ -25,12 +27,37 @@ struct SealTarget {
 
 enum class PageVerdict : uint8_t { ok, mismatch };
 
+// What an executor was built for. Plans past it are refused.
+struct PlanLimits {
+  int32_t n_pages = 0;  // of the pool, the null page included
+  int32_t page_tokens = kPageTokens;
+  int32_t rows_max = 0;
+  int32_t tokens_max = 0;  // of all rows
+  int32_t pages_max = 0;   // of a row
+  int32_t vocab_size = 0;
+};
+
+// Whether `plan` keeps docs/formats/step.md and `limits`. Errors: invalid_argument; unsupported for
+// what the format has room for and no executor does yet (more than one logit row).
+Status check_plan(const StepPlan& plan, const PlanLimits& limits);
+
+// Compares the row's (page, tag) pairs with the directory: counts them in `pages_checked`, and on
+// the first that differs sets the verdict, the page and the tag that was found.
+void check_row_pages(const StepRow& row, std::span<const PageEntry> directory,
+                     StepRowResult* result);
+
 class Executor {
  public:
   virtual ~Executor() = default;
 
-  // A step. Refused (invalid_argument) only when the plan breaks docs/formats/step.md.
-  virtual Result<TicketId> submit(const StepPlan& plan) = 0;
+  // The directory that rows are checked against from now on: host memory, entry p is page p's. It
+  // outlives the steps that are submitted while it is watched.
+  virtual void watch_directory(std::span<const PageEntry> directory) = 0;
+
+  // A step. Refused (invalid_argument, unsupported) only when the plan breaks docs/formats/step.md.
+  // `header` was made where the plan was made; when it is not the plan's, or the step is not the
+  // one after the last, every row answers bad_header.
+  virtual Result<TicketId> submit(const StepPlan& plan, const StepHeader& header) = 0;
   virtual StepResult collect_step(TicketId ticket) = 0;
 
   // Whole pages; `from` and `to` have equal length and do not meet.

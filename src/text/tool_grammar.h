@@ -20,6 +20,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "text/answer_start.h"
 #include "text/json_machine.h"
 #include "text/json_schema.h"
 #include "text/kimi_tokens.h"
@@ -32,16 +33,10 @@ class ToolGrammar {
   static constexpr int kCallsMax = 64;
   static constexpr int kIndexDigitsMax = 4;
 
-  // Where the prompt left the model.
-  enum class Start {
-    in_thoughts,  // the prompt ends with <think>
-    may_think,    // the model opens its thoughts itself, or does without
-    answer,       // the prompt closed the thoughts
-  };
   enum class Calls { one, many };
 
   struct Options {
-    Start start = Start::in_thoughts;
+    AnswerStart start = AnswerStart::in_thoughts;
     Calls calls = Calls::many;
     std::optional<std::string> function;  // the only one allowed
   };
@@ -61,6 +56,9 @@ class ToolGrammar {
 
   // The turn was ended: nothing but its end token is allowed.
   bool finished() const { return phase_ == Phase::finished; }
+
+  // Of the masks that fill_mask writes.
+  int32_t vocab_size() const { return trie_->vocab_size(); }
 
  private:
   enum class Phase : uint8_t {

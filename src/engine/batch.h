@@ -1,0 +1,18 @@
+// From what was scheduled to what an executor is told: the rows of a step's plan.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "engine/scheduler.h"
+#include "engine/sequence.h"
+#include "format/step.h"
+
+namespace quire {
+
+// The row of `sequence` for the tokens that `scheduled` names. `pages` holds all of them;
+// `vocab_size` is the model's.
+StepRow make_row(const Sequence& sequence, const ScheduledRow& scheduled,
+                 std::span<const TaggedPage> pages, int32_t vocab_size);
+
+}  // namespace quire

@@ -1,0 +1,508 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <deque>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "engine/batch.h"
+#include "engine/rate_meter.h"
+#include "engine/scheduler.h"
+#include "engine/sequence.h"
+#include "engine/sequence_pages.h"
+
+namespace quire {
+
+namespace {
+
+// Requests that one step looks at for admission: more than a step's budget can take, in practice,
+// and a bound on the cost of looking.
+constexpr size_t kAdmissionsMax = 16;
+
+// Why a row yielded no token, for the request's last output.
+struct Failure {
+  FailureKind kind = FailureKind::none;
+  Error error;
+};
+
+Failure integrity_failure(std::string what) {
+  return {FailureKind::integrity,
+          corruption(std::move(what) +
+                     "; the request was stopped before any unverified token was sent")};
+}
+
+Failure to_failure(const StepRowResult& result) {
+  switch (result.verdict) {
+    case RowVerdict::ok:
+      break;
+    case RowVerdict::bad_logits:
+      return {FailureKind::numerical, corruption("the model's output is not a number")};
+    case RowVerdict::dead_end:
+      return {FailureKind::dead_end, corruption("the grammar admits no token here")};
+    case RowVerdict::stale_page:
+    case RowVerdict::stale_write:
+      return integrity_failure(format("page %d of the request carries tag %llx", result.page.value,
+                                      static_cast<unsigned long long>(result.found_tag)));
+    case RowVerdict::bad_header:
+      return integrity_failure("the step's inputs were not those that were planned");
+  }
+  CHECK(false);
+  return {};
+}
+
+}  // namespace
+
+Status check_request(const EngineConfig& config, const GenerateRequest& request) {
+  const auto n_prompt = static_cast<int64_t>(request.prompt.size());
+  if (n_prompt == 0) return invalid_argument("the prompt is empty");
+  if (request.max_new_tokens < 1) {
+    return invalid_argument(
+        format("max_new_tokens: expected at least 1, found %d", request.max_new_tokens));
+  }
+  if (n_prompt + request.max_new_tokens > config.context_tokens) {
+    return invalid_argument(
+        format("the context holds %d tokens: the prompt has %lld, and %d more "
+               "were asked for",
+               config.context_tokens, static_cast<long long>(n_prompt), request.max_new_tokens));
+  }
+  // The last token is chosen, never computed.
+  const int64_t pages = div_up(n_prompt + request.max_new_tokens - 1, config.page_tokens);
+  if (pages > config.n_pages - 1) {
+    return invalid_argument(format("the request needs %lld pages of KV cache; there are %d",
+                                   static_cast<long long>(pages), config.n_pages - 1));
+  }
+  for (const Token token : request.prompt) {
+    if (token < 0 || token >= config.vocab_size) {
+      return invalid_argument(
+          format("prompt token %d: expected 0 to %d", token, config.vocab_size - 1));
+    }
+  }
+  if (request.grammar && request.grammar->vocab_size() > config.vocab_size) {
+    return invalid_argument(format("the grammar knows %d tokens, the model %d",
+                                   request.grammar->vocab_size(), config.vocab_size));
+  }
+  return {};
+}
+
+struct Engine::State {
+  // A step that was submitted and not collected. Its pages carry step leases.
+  struct InFlight {
+    TicketId ticket;
+    StepPlan plan;
+  };
+
+  State(const EngineConfig& engine_config, Executor& step_executor, const Clock& engine_clock,
+        Log& engine_log);
+
+  Status add(RequestId id, GenerateRequest request, std::unique_ptr<OutputSink> sink);
+  void abort(RequestId id);
+  bool step();
+  EngineStats stats() const;
+  Status audit() const;
+
+  // Planning.
+  Schedule schedule();
+  void preempt(Sequence& sequence);
+  void admit(Sequence& sequence);
+  // The row, with its pages; nothing when the request had to be failed or has to wait a step.
+  std::optional<StepRow> prepare(const ScheduledRow& scheduled);
+  void submit(const std::vector<ScheduledRow>& rows);
+
+  // Results.
+  void complete(InFlight done);
+  std::optional<Failure> check_result(Sequence& sequence, const StepRow& row,
+                                      const StepRowResult& result);
+  void take_token(Sequence& sequence, const SampledLogprob& sampled);
+
+  // Endings.
+  void finish(Sequence& sequence, RequestOutput last);
+  void fail(Sequence& sequence, Failure failure);
+  RequestOutput output_of(const Sequence& sequence) const;
+  Sequence* find(RequestId id);
+
+  const EngineConfig config;
+  Executor& executor;
+  const Clock& clock;
+  Log& log;
+  SequencePages pages;
+  std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences;
+  std::vector<Sequence*> running;  // by arrival, oldest first
+  std::deque<Sequence*> waiting;   // the queue; preempted requests at its head
+  std::vector<SlotId> free_slots;
+  std::deque<InFlight> in_flight;
+  std::vector<RunningView> running_views;  // kept between steps for their memory
+  std::vector<WaitingView> waiting_views;
+  Rng nonces;
+  uint64_t last_id = 0;
+  uint64_t last_step = 0;
+  EngineStats counters;
+  RateMeter generated;
+};
+
+Engine::State::State(const EngineConfig& engine_config, Executor& step_executor,
+                     const Clock& engine_clock, Log& engine_log)
+    : config(engine_config),
+      executor(step_executor),
+      clock(engine_clock),
+      log(engine_log),
+      pages(engine_config, engine_log),
+      nonces(mix64(engine_config.seed ^ 0x6e6f6e636573ULL)) {  // "nonces": a stream of its own
+  CHECK(config.vocab_size > 0 && config.context_tokens > 1 && config.running_requests_max > 0 &&
+        config.queued_requests_max >= 0 && config.chunked_prefill_tokens > 0);
+  const auto slots = static_cast<size_t>(config.running_requests_max);
+  running.reserve(slots);
+  running_views.reserve(slots);
+  waiting_views.reserve(kAdmissionsMax);
+  sequences.reserve(slots + static_cast<size_t>(config.queued_requests_max));
+  for (int32_t slot = config.running_requests_max; slot-- > 0;) free_slots.push_back({slot});
+  executor.watch_directory(pages.pool().directory());
+}
+
+Sequence* Engine::State::find(RequestId id) {
+  const auto found = sequences.find(id);
+  return found == sequences.end() ? nullptr : found->second.get();
+}
+
+Status Engine::State::add(RequestId id, GenerateRequest request, std::unique_ptr<OutputSink> sink) {
+  TRY_OK(check_request(config, request));
+  const int32_t requests_max = config.running_requests_max + config.queued_requests_max;
+  if (static_cast<int64_t>(sequences.size()) >= requests_max) {
+    return resource_exhausted(
+        format("%d requests are running or queued, the most there may be", requests_max));
+  }
+  CHECK(id.value > last_id && sink != nullptr);
+  last_id = id.value;
+  auto sequence = std::make_unique<Sequence>();
+  sequence->id = id;
+  sequence->nonce = nonces.next_u64();
+  sequence->n_prompt = static_cast<int32_t>(request.prompt.size());
+  sequence->tokens = std::exchange(request.prompt, {});
+  sequence->root = pages.root(request.tenant);
+  sequence->request = std::move(request);
+  sequence->sink = std::move(sink);
+  waiting.push_back(sequence.get());
+  sequences.emplace(id, std::move(sequence));
+  return {};
+}
+
+RequestOutput Engine::State::output_of(const Sequence& sequence) const {
+  return {.request = sequence.id,
+          .prompt_tokens = sequence.n_prompt,
+          .cached_tokens = sequence.cached_tokens.value_or(0),
+          .completion_tokens = sequence.n_generated()};
+}
+
+void Engine::State::finish(Sequence& sequence, RequestOutput last) {
+  CHECK(last.finish.has_value());
+  switch (*last.finish) {
+    case FinishReason::stop:
+    case FinishReason::length:
+      ++counters.requests_finished;
+      break;
+    case FinishReason::aborted:
+      ++counters.requests_aborted;
+      break;
+    case FinishReason::failed:
+      ++counters.requests_failed;
+      break;
+  }
+  if (sequence.slot) {
+    free_slots.push_back(*sequence.slot);
+    pages.release(sequence);
+    std::erase(running, &sequence);
+  } else {
+    std::erase(waiting, &sequence);
+  }
+  sequence.sink->on_output(std::move(last));
+  sequences.erase(RequestId{sequence.id});
+}
+
+void Engine::State::fail(Sequence& sequence, Failure failure) {
+  log.error(format("request %llu failed: %s", static_cast<unsigned long long>(sequence.id.value),
+                   failure.error.message.c_str()));
+  // What a failed request computed is in doubt: nobody else gets it.
+  if (sequence.slot) pages.unpublish(sequence);
+  RequestOutput last = output_of(sequence);
+  last.finish = FinishReason::failed;
+  last.failure = failure.kind;
+  last.error = std::move(failure.error);
+  finish(sequence, std::move(last));
+}
+
+void Engine::State::abort(RequestId id) {
+  Sequence* sequence = find(id);
+  if (sequence == nullptr) return;
+  RequestOutput last = output_of(*sequence);
+  last.finish = FinishReason::aborted;
+  finish(*sequence, std::move(last));
+}
+
+Schedule Engine::State::schedule() {
+  running_views.clear();
+  for (const Sequence* s : running) {
+    running_views.push_back(
+        {s->id, s->n_tokens(), s->computed, static_cast<int32_t>(pages.pages(*s).size())});
+  }
+  waiting_views.clear();
+  const size_t looked_at = std::min({waiting.size(), free_slots.size(), kAdmissionsMax});
+  for (size_t i = 0; i < looked_at; ++i) {
+    const PrefixMatch match = pages.peek(*waiting[i]);
+    waiting_views.push_back({waiting[i]->id, waiting[i]->n_tokens(), match.pages, match.unheld});
+  }
+  return make_schedule(
+      {.running = running_views,
+       .waiting = waiting_views,
+       .free_slots = static_cast<int32_t>(free_slots.size()),
+       .available_pages = pages.available()},
+      {.page_tokens = config.page_tokens, .prefill_tokens_max = config.chunked_prefill_tokens});
+}
+
+void Engine::State::preempt(Sequence& sequence) {
+  ++counters.preemptions;
+  free_slots.push_back(*sequence.slot);
+  pages.release(sequence);
+  std::erase(running, &sequence);
+  waiting.push_front(&sequence);
+}
+
+void Engine::State::admit(Sequence& sequence) {
+  // The schedule admits from the head, in order.
+  CHECK(!waiting.empty() && waiting.front() == &sequence && !free_slots.empty());
+  waiting.pop_front();
+  const SlotId slot = free_slots.back();
+  free_slots.pop_back();
+  pages.attach(sequence, slot);
+  const auto by_arrival = [](const Sequence* a, const Sequence* b) { return a->id < b->id; };
+  running.insert(std::upper_bound(running.begin(), running.end(), &sequence, by_arrival),
+                 &sequence);
+  if (sequence.cached_tokens) return;  // it was preempted: counted before
+  sequence.cached_tokens = sequence.computed;
+  counters.prompt_tokens += static_cast<uint64_t>(sequence.n_prompt);
+  counters.cached_tokens += static_cast<uint64_t>(sequence.computed);
+}
+
+std::optional<StepRow> Engine::State::prepare(const ScheduledRow& scheduled) {
+  Sequence& sequence = *find(scheduled.request);
+  // Fewer cached pages than the schedule counted on: it is asked again in the next step.
+  if (sequence.computed != scheduled.first) return std::nullopt;
+  if (Status status = pages.grow(sequence, scheduled.new_pages); !status.ok()) {
+    fail(sequence, {FailureKind::internal, std::move(status).error()});
+    return std::nullopt;
+  }
+  const std::span<const TaggedPage> held = pages.pages(sequence);
+  if (Status status = pages.take(held, LeaseKind::step); !status.ok()) {
+    fail(sequence, integrity_failure(status.error().message));
+    return std::nullopt;
+  }
+  return make_row(sequence, scheduled, held, config.vocab_size);
+}
+
+void Engine::State::submit(const std::vector<ScheduledRow>& rows) {
+  InFlight next;
+  next.plan.step = last_step + 1;
+  next.plan.rows.reserve(rows.size());
+  for (const ScheduledRow& scheduled : rows) {
+    if (std::optional<StepRow> row = prepare(scheduled)) {
+      next.plan.rows.push_back(*std::move(row));
+    }
+  }
+  if (next.plan.rows.empty()) return;
+  ++last_step;
+  // A plan that the executor refuses was built wrongly: a mistake of the engine, not of the world.
+  Result<TicketId> ticket = executor.submit(next.plan, make_header(next.plan));
+  CHECK(ticket.ok());
+  next.ticket = ticket.value();
+  in_flight.push_back(std::move(next));
+}
+
+std::optional<Failure> Engine::State::check_result(Sequence& sequence, const StepRow& row,
+                                                   const StepRowResult& result) {
+  counters.integrity_checked += static_cast<uint64_t>(result.pages_checked);
+  if (result.request != row.request || result.nonce != row.nonce ||
+      result.nonce != sequence.nonce) {
+    ++counters.integrity_failed;
+    return integrity_failure("a result came back for another request");
+  }
+  if (result.verdict != RowVerdict::ok) {
+    Failure failure = to_failure(result);
+    if (failure.kind == FailureKind::integrity) {
+      ++counters.integrity_failed;
+      pages.quarantine(result.page);
+    }
+    return failure;
+  }
+  const int32_t end = row.first_position + static_cast<int32_t>(row.tokens.size());
+  if (result.accepted != end || static_cast<int32_t>(result.tokens.size()) != row.n_logits) {
+    return Failure{FailureKind::internal, corruption("a step's result has the wrong length")};
+  }
+  for (const SampledLogprob& sampled : result.tokens) {
+    if (sampled.token >= 0 && sampled.token < config.vocab_size) continue;
+    return Failure{
+        FailureKind::numerical,
+        corruption(format("token %d: expected 0 to %d", sampled.token, config.vocab_size - 1))};
+  }
+  sequence.computed = end;
+  if (Status status = pages.commit(sequence); !status.ok()) {
+    return integrity_failure(status.error().message);
+  }
+  return std::nullopt;
+}
+
+void Engine::State::take_token(Sequence& sequence, const SampledLogprob& sampled) {
+  sequence.tokens.push_back(sampled.token);
+  ++counters.generation_tokens;
+  generated.add(clock.now_us(), 1);
+  GenerateRequest& request = sequence.request;
+  bool grammar_ends = false;
+  if (request.grammar) {
+    static_cast<void>(request.grammar->advance(sampled.token));
+    grammar_ends = request.grammar->finished();
+  }
+  RequestOutput output = output_of(sequence);
+  output.tokens.push_back({.token = sampled.token, .logprob = sampled.logprob, .top = sampled.top});
+  const bool stops =
+      std::ranges::find(request.stop_tokens, sampled.token) != request.stop_tokens.end();
+  if (stops || grammar_ends) {
+    output.finish = FinishReason::stop;
+  } else if (sequence.n_generated() >= request.max_new_tokens) {
+    output.finish = FinishReason::length;
+  }
+  if (output.finish) {
+    finish(sequence, std::move(output));
+  } else {
+    sequence.sink->on_output(std::move(output));
+  }
+}
+
+void Engine::State::complete(InFlight done) {
+  StepResult result = executor.collect_step(done.ticket);
+  CHECK(result.rows.size() == done.plan.rows.size());
+  ++counters.steps;
+  for (const StepRow& row : done.plan.rows) pages.drop(row.pages, LeaseKind::step);
+
+  std::vector<Sequence*> good;
+  std::vector<const StepRowResult*> good_results;
+  for (size_t i = 0; i < result.rows.size(); ++i) {
+    const StepRow& row = done.plan.rows[i];
+    Sequence* sequence = find(row.request);
+    if (sequence == nullptr) continue;  // aborted since
+    if (std::optional<Failure> failure = check_result(*sequence, row, result.rows[i])) {
+      fail(*sequence, *std::move(failure));
+    } else {
+      good.push_back(sequence);
+      good_results.push_back(&result.rows[i]);
+    }
+  }
+  // Before tokens are taken: a request that ends now leaves its full pages to others.
+  pages.seal_full(good, executor);
+  for (size_t i = 0; i < good.size(); ++i) {
+    if (!good_results[i]->tokens.empty()) take_token(*good[i], good_results[i]->tokens.front());
+  }
+}
+
+bool Engine::State::step() {
+  if (sequences.empty()) return false;
+  Schedule plan = schedule();
+  // Each preemption takes one request out of `running`: bounded by the slots.
+  while (plan.preempt) {
+    preempt(*find(*plan.preempt));
+    plan = schedule();
+  }
+  if (plan.refuse) {
+    fail(*find(*plan.refuse),
+         {FailureKind::internal,
+          resource_exhausted("the request needs more KV cache than can be had")});
+    return true;
+  }
+  for (const RequestId id : plan.admit) admit(*find(id));
+  submit(plan.rows);
+  // One step at a time. Submitting the next before collecting this one is a matter of the order
+  // of these lines: plans, leases and results are kept by ticket.
+  while (!in_flight.empty()) {
+    InFlight done = std::move(in_flight.front());
+    in_flight.pop_front();
+    complete(std::move(done));
+  }
+  return true;
+}
+
+EngineStats Engine::State::stats() const {
+  EngineStats stats = counters;
+  const PagePool& pool = pages.pool();
+  stats.running = static_cast<int32_t>(running.size());
+  stats.queued = static_cast<int32_t>(waiting.size());
+  stats.pages_total = pool.total();
+  stats.pages_free = pool.n_free();
+  stats.pages_cached = pool.n_cached();
+  stats.pages_quarantined = pool.count(PageState::quarantined);
+  stats.pages_used =
+      stats.pages_total - stats.pages_free - stats.pages_cached - stats.pages_quarantined;
+  stats.evicted_pages = pages.evicted();
+  stats.integrity_failed += pages.faults();
+  stats.generation_tokens_per_second = generated.per_second_at(clock.now_us());
+  return stats;
+}
+
+Status Engine::State::audit() const {
+  std::vector<KnownLease> known;
+  for (const Sequence* sequence : running) {
+    for (const TaggedPage& page : pages.pages(*sequence)) {
+      known.push_back({page, LeaseKind::request});
+    }
+  }
+  for (const InFlight& step : in_flight) {
+    for (const StepRow& row : step.plan.rows) {
+      for (const TaggedPage& page : row.pages) known.push_back({page, LeaseKind::step});
+    }
+  }
+  TRY_OK(pages.audit(known));
+  if (running.size() + waiting.size() != sequences.size() ||
+      running.size() + free_slots.size() != static_cast<size_t>(config.running_requests_max)) {
+    return corruption(format("audit: %zu running, %zu waiting, %zu free slots, %zu requests",
+                             running.size(), waiting.size(), free_slots.size(), sequences.size()));
+  }
+  return {};
+}
+
+Engine::Engine(const EngineConfig& config, Executor& executor, const Clock& clock, Log& log)
+    : state_(std::make_unique<State>(config, executor, clock, log)) {}
+
+Engine::~Engine() { abort_all(); }
+
+Result<RequestId> Engine::add(GenerateRequest request, std::unique_ptr<OutputSink> sink) {
+  const RequestId id{state_->last_id + 1};
+  TRY_OK(state_->add(id, std::move(request), std::move(sink)));
+  return id;
+}
+
+Status Engine::add_as(RequestId id, GenerateRequest request, std::unique_ptr<OutputSink> sink) {
+  return state_->add(id, std::move(request), std::move(sink));
+}
+
+void Engine::abort(RequestId request) { state_->abort(request); }
+
+void Engine::abort_all() {
+  // By arrival, so that a run is the same each time.
+  std::vector<RequestId> ids;
+  for (const auto& [id, sequence] : state_->sequences) ids.push_back(id);
+  std::ranges::sort(ids);
+  for (const RequestId id : ids) state_->abort(id);
+}
+
+bool Engine::step() { return state_->step(); }
+bool Engine::is_idle() const { return state_->sequences.empty(); }
+EngineStats Engine::stats() const { return state_->stats(); }
+Status Engine::audit() const { return state_->audit(); }
+
+bool Engine::flush_cache() {
+  if (!state_->running.empty()) return false;
+  state_->pages.flush();
+  return true;
+}
+
+}  // namespace quire

@@ -1,0 +1,37 @@
+// Sequence: a request on its way through the engine. State only; engine.cc moves it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/ids.h"
+#include "engine/request.h"
+#include "format/page_directory.h"
+
+namespace quire {
+
+struct Sequence {
+  RequestId id;             // its place in the order of arrival, too
+  uint64_t nonce = 0;       // travels with every row and comes back with every result
+  GenerateRequest request;  // its prompt has moved to `tokens`
+  std::unique_ptr<OutputSink> sink;
+
+  std::vector<Token> tokens;  // prompt, then generated
+  int32_t n_prompt = 0;
+  // Set while it runs. Its pages are then in the page table's row of that slot.
+  std::optional<SlotId> slot;
+  int32_t computed = 0;       // leading tokens whose keys are in its pages
+  int32_t matched_pages = 0;  // leading pages that came from the prefix index
+  int32_t sealed_pages = 0;   // leading pages that are sealed, those included
+  // identities[-1] of the chain, and as many of identities[k] as were needed so far.
+  PageIdentity root;
+  std::vector<PageIdentity> identities;
+  std::optional<int32_t> cached_tokens;  // of the prompt, at the first admission
+
+  int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
+  int32_t n_generated() const { return n_tokens() - n_prompt; }
+};
+
+}  // namespace quire

@@ -1,0 +1,225 @@
+#include "engine/sim_executor.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/rng.h"
+
+namespace quire {
+
+namespace {
+
+// A cell that nothing wrote.
+constexpr uint64_t kUnwritten = 0xdeadULL;
+
+bool is_allowed(std::span<const uint64_t> mask, Token token) {
+  const auto t = static_cast<size_t>(token);
+  return mask.empty() || ((mask[t / 64] >> (t % 64)) & 1) != 0;
+}
+
+}  // namespace
+
+uint64_t SimModel::first_cell(uint64_t salt) const { return mix64(seed ^ mix64(salt)); }
+
+uint64_t SimModel::next_cell(uint64_t before, Token token, int32_t position) const {
+  const auto what = static_cast<uint64_t>(token) << 32 | static_cast<uint32_t>(position);
+  return mix64(mix64(before) ^ what);
+}
+
+uint64_t SimModel::fold(uint64_t folded, uint64_t cell) const { return mix64(folded ^ cell) + 1; }
+
+Token SimModel::choose(uint64_t folded, uint64_t sampler_seed,
+                       std::span<const uint64_t> mask) const {
+  const auto first =
+      static_cast<Token>(mix64(folded ^ mix64(sampler_seed)) % static_cast<uint64_t>(vocab_size));
+  for (Token i = 0; i < vocab_size; ++i) {
+    const Token token = (first + i) % vocab_size;
+    if (is_allowed(mask, token)) return token;
+  }
+  return -1;
+}
+
+std::vector<Token> right_answer(const SimModel& model, uint64_t salt,
+                                const GenerateRequest& request) {
+  std::vector<Token> answer;
+  uint64_t cell = model.first_cell(salt);
+  uint64_t folded = 0;
+  int32_t position = 0;
+  const auto append = [&](Token token) {
+    cell = model.next_cell(cell, token, position++);
+    folded = model.fold(folded, cell);
+  };
+  for (const Token token : request.prompt) append(token);
+  while (static_cast<int32_t>(answer.size()) < request.max_new_tokens) {
+    const Token token = model.choose(folded, request.sampling.seed, {});
+    answer.push_back(token);
+    const std::vector<Token>& stops = request.stop_tokens;
+    if (std::find(stops.begin(), stops.end(), token) != stops.end()) break;
+    append(token);
+  }
+  return answer;
+}
+
+SimExecutor::SimExecutor(const SimModel& model, const PlanLimits& limits, SaltOf salt_of)
+    : model_(model),
+      limits_(limits),
+      salt_of_(std::move(salt_of)),
+      cells_(static_cast<size_t>(limits.n_pages) * static_cast<size_t>(limits.page_tokens),
+             kUnwritten) {
+  CHECK(model.vocab_size > 0 && model.vocab_size == limits.vocab_size);
+}
+
+TicketId SimExecutor::finish(Outcome outcome) {
+  const TicketId ticket{++last_ticket_};
+  if (!std::holds_alternative<std::monostate>(outcome)) {
+    outcomes_.emplace(ticket.value, std::move(outcome));
+  }
+  return ticket;
+}
+
+template <class T>
+T SimExecutor::collect(TicketId ticket) {
+  const auto found = outcomes_.find(ticket.value);
+  CHECK(found != outcomes_.end() && std::holds_alternative<T>(found->second));
+  T outcome = std::move(std::get<T>(found->second));
+  outcomes_.erase(found);
+  return outcome;
+}
+
+std::span<uint64_t> SimExecutor::cells_of(PageId page) {
+  CHECK(page.value >= 0 && page.value < limits_.n_pages);
+  const auto n = static_cast<size_t>(limits_.page_tokens);
+  return std::span(cells_).subspan(static_cast<size_t>(page.value) * n, n);
+}
+
+uint64_t& SimExecutor::cell_at(const StepRow& row, int32_t position) {
+  const PageId page = row.pages[static_cast<size_t>(position / limits_.page_tokens)].page;
+  return cells_of(page)[static_cast<size_t>(position % limits_.page_tokens)];
+}
+
+StepRowResult SimExecutor::run_row(const StepRow& row) {
+  StepRowResult result{.request = row.request, .nonce = row.nonce};
+  check_row_pages(row, directory_, &result);
+  if (result.verdict != RowVerdict::ok) return result;
+  int32_t position = row.first_position;
+  for (const TokenSource& source : row.tokens) {
+    // All tokens are literals while the engine runs one step at a time.
+    CHECK(source.literal >= 0);
+    const uint64_t before =
+        position == 0 ? model_.first_cell(salt_of_(row.request)) : cell_at(row, position - 1);
+    cell_at(row, position) = model_.next_cell(before, source.literal, position);
+    ++position;
+  }
+  result.accepted = position;
+  if (row.n_logits == 0) return result;
+  uint64_t folded = 0;
+  for (int32_t read = 0; read < position; ++read) {
+    folded = model_.fold(folded, cell_at(row, read));
+  }
+  const Token token = model_.choose(folded, row.sampler.seed, row.sampler.mask);
+  if (token < 0) {
+    result.verdict = RowVerdict::dead_end;
+    return result;
+  }
+  // Any pure function of what was read will do.
+  const float logprob = -static_cast<float>(folded >> 40) * 0x1p-24F;
+  result.tokens.push_back({.token = token, .logprob = logprob});
+  return result;
+}
+
+Result<TicketId> SimExecutor::submit(const StepPlan& plan, const StepHeader& header) {
+  TRY_OK(check_plan(plan, limits_));
+  ++steps_;
+  const bool is_genuine = header.step == steps_ && header.hash == hash_plan(plan);
+  StepResult result{.step = plan.step};
+  for (const StepRow& row : plan.rows) {
+    result.rows.push_back(is_genuine ? run_row(row)
+                                     : StepRowResult{.request = row.request,
+                                                     .nonce = row.nonce,
+                                                     .verdict = RowVerdict::bad_header});
+  }
+  return finish(std::move(result));
+}
+
+StepResult SimExecutor::collect_step(TicketId ticket) { return collect<StepResult>(ticket); }
+
+TicketId SimExecutor::copy_pages(std::span<const PageId> from, std::span<const PageId> to) {
+  CHECK(from.size() == to.size());
+  for (size_t i = 0; i < from.size(); ++i) {
+    std::ranges::copy(cells_of(from[i]), cells_of(to[i]).begin());
+  }
+  return finish({});
+}
+
+TicketId SimExecutor::fill_pages(std::span<const PageId> pages, std::byte value) {
+  for (const PageId page : pages) {
+    std::ranges::fill(std::as_writable_bytes(cells_of(page)), value);
+  }
+  return finish({});
+}
+
+PageSeal SimExecutor::seal_of(const SealTarget& target) {
+  PageSeal seal{.low = static_cast<uint64_t>(target.logical), .high = 1};
+  for (const uint64_t cell : cells_of(target.page)) seal.low = mix64(seal.low ^ cell);
+  return seal;
+}
+
+TicketId SimExecutor::seal_pages(std::span<const SealTarget> targets) {
+  std::vector<PageSeal> seals;
+  for (const SealTarget& target : targets) seals.push_back(seal_of(target));
+  return finish(std::move(seals));
+}
+
+std::vector<PageSeal> SimExecutor::collect_seals(TicketId ticket) {
+  return collect<std::vector<PageSeal>>(ticket);
+}
+
+TicketId SimExecutor::verify_pages(std::span<const SealTarget> targets,
+                                   std::span<const PageSeal> expected) {
+  CHECK(targets.size() == expected.size());
+  std::vector<PageVerdict> verdicts;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    const bool same = seal_of(targets[i]) == expected[i];
+    verdicts.push_back(same ? PageVerdict::ok : PageVerdict::mismatch);
+  }
+  return finish(std::move(verdicts));
+}
+
+std::vector<PageVerdict> SimExecutor::collect_verdicts(TicketId ticket) {
+  return collect<std::vector<PageVerdict>>(ticket);
+}
+
+TicketId SimExecutor::export_pages(std::span<const PageId> pages) {
+  std::vector<std::byte> bytes;
+  for (const PageId page : pages) {
+    const auto data = std::as_bytes(cells_of(page));
+    bytes.insert(bytes.end(), data.begin(), data.end());
+  }
+  return finish(std::move(bytes));
+}
+
+std::vector<std::byte> SimExecutor::collect_bytes(TicketId ticket) {
+  return collect<std::vector<std::byte>>(ticket);
+}
+
+TicketId SimExecutor::import_pages(std::span<const PageId> pages,
+                                   std::span<const std::byte> bytes) {
+  size_t offset = 0;
+  for (const PageId page : pages) {
+    const auto data = std::as_writable_bytes(cells_of(page));
+    CHECK(offset + data.size() <= bytes.size());
+    std::ranges::copy(bytes.subspan(offset, data.size()), data.begin());
+    offset += data.size();
+  }
+  return finish({});
+}
+
+bool SimExecutor::is_done(TicketId ticket) {
+  CHECK(ticket.value >= 1 && ticket.value <= last_ticket_);
+  return true;
+}
+
+void SimExecutor::wait(TicketId ticket) { CHECK(is_done(ticket)); }
+
+}  // namespace quire

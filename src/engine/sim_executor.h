@@ -1,0 +1,84 @@
+// SimExecutor: an Executor without a model, whose every wrong read changes its output.
+//
+// A cell of the cache is a 64-bit hash of a token, its position and the cell before it, so it
+// stands for the whole history. A step reads cells only through the page table that the plan
+// carries, as attention would, and the next token is a function of all it read. So the right answer
+// of a request is known without any cache (`right_answer`), and one foreign, stale, misplaced or
+// unwritten cell changes it. The first cell depends on a salt given for the request: two tenants
+// with the same tokens have different cells. Deterministic; used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "engine/executor.h"
+#include "engine/request.h"
+
+namespace quire {
+
+struct SimModel {
+  int32_t vocab_size = 0;
+  uint64_t seed = 0;
+
+  uint64_t first_cell(uint64_t salt) const;
+  uint64_t next_cell(uint64_t before, Token token, int32_t position) const;
+  uint64_t fold(uint64_t folded, uint64_t cell) const;
+  // The token that a row whose reads fold to `folded` chooses: pseudo-random, within `mask` (all
+  // tokens when empty), or -1 when the mask admits none.
+  Token choose(uint64_t folded, uint64_t sampler_seed, std::span<const uint64_t> mask) const;
+};
+
+// What a request must answer: up to max_new_tokens tokens, ended by a stop token. No grammar.
+std::vector<Token> right_answer(const SimModel& model, uint64_t salt,
+                                const GenerateRequest& request);
+
+class SimExecutor final : public Executor {
+ public:
+  using SaltOf = std::function<uint64_t(RequestId)>;
+
+  // limits.vocab_size is the model's.
+  SimExecutor(const SimModel& model, const PlanLimits& limits, SaltOf salt_of);
+
+  void watch_directory(std::span<const PageEntry> directory) override { directory_ = directory; }
+  Result<TicketId> submit(const StepPlan& plan, const StepHeader& header) override;
+  StepResult collect_step(TicketId ticket) override;
+  TicketId copy_pages(std::span<const PageId> from, std::span<const PageId> to) override;
+  TicketId fill_pages(std::span<const PageId> pages, std::byte value) override;
+  TicketId seal_pages(std::span<const SealTarget> targets) override;
+  std::vector<PageSeal> collect_seals(TicketId ticket) override;
+  TicketId verify_pages(std::span<const SealTarget> targets,
+                        std::span<const PageSeal> expected) override;
+  std::vector<PageVerdict> collect_verdicts(TicketId ticket) override;
+  TicketId export_pages(std::span<const PageId> pages) override;
+  std::vector<std::byte> collect_bytes(TicketId ticket) override;
+  TicketId import_pages(std::span<const PageId> pages, std::span<const std::byte> bytes) override;
+  bool is_done(TicketId ticket) override;
+  void wait(TicketId ticket) override;
+
+ private:
+  using Outcome = std::variant<std::monostate, StepResult, std::vector<PageSeal>,
+                               std::vector<PageVerdict>, std::vector<std::byte>>;
+
+  TicketId finish(Outcome outcome);
+  template <class T>
+  T collect(TicketId ticket);
+  StepRowResult run_row(const StepRow& row);
+  std::span<uint64_t> cells_of(PageId page);
+  uint64_t& cell_at(const StepRow& row, int32_t position);
+  PageSeal seal_of(const SealTarget& target);
+
+  const SimModel model_;
+  const PlanLimits limits_;
+  const SaltOf salt_of_;
+  std::vector<uint64_t> cells_;  // [n_pages, page_tokens]
+  std::span<const PageEntry> directory_;
+  uint64_t last_ticket_ = 0;
+  uint64_t steps_ = 0;
+  std::unordered_map<uint64_t, Outcome> outcomes_;  // by ticket, until collected
+};
+
+}  // namespace quire
