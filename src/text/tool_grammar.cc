@@ -49,13 +49,13 @@ Result<ToolGrammar> ToolGrammar::make(const TokenTrie& trie, const KimiTokens& t
   }
   out.calls_ = options.calls;
   switch (options.start) {
-    case Start::in_thoughts:
+    case AnswerStart::in_thoughts:
       out.phase_ = Phase::thinking;
       break;
-    case Start::may_think:
+    case AnswerStart::may_think:
       out.phase_ = Phase::opening;
       break;
-    case Start::answer:
+    case AnswerStart::answer:
       out.phase_ = Phase::section;
       break;
   }
