@@ -8,11 +8,11 @@
 //   3. repetition penalty r on every token of `context` (prompt and output): l > 0 ? l / r : l * r;
 //      then l -= presence * (count > 0) + frequency * count, count in `generated`;
 //   4. temperature 0 (or below 1e-5): the largest logit, ties to the lower id. Else l is divided
-//      by the temperature, and softmax; of the tokens in descending order (ties to the lower id) the first top_k, of
-//      these the shortest prefix whose probability reaches top_p, of these the ones with
-//      p >= min_p * p_max. p is of the full softmax throughout: nothing is renormalised between
-//      the three. The draw is the inverse of the cumulated probability of what is left, in order of
-//      id, at counter_uniform(seed, position);
+//      by the temperature, and softmax; of the tokens in descending order (ties to the lower id)
+//      the first top_k, of these the shortest prefix whose probability reaches top_p, of these the
+//      ones with p >= min_p * p_max. p is of the full softmax throughout: nothing is renormalised
+//      between the three. The draw is the inverse of the cumulated probability of what is left, in
+//      order of id, at counter_uniform(seed, position);
 //   5. log-probabilities are of the distribution of step 3 before temperature and truncation
 //      (log_softmax), for the chosen token and the `top_logprobs` largest.
 // All arguments are in HOST memory except `logits`. Errors: none; a row whose mask admits no token

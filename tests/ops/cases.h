@@ -1,0 +1,122 @@
+// The cases of every op, in one place: shapes (ragged, odd, empty, at page boundaries) and the
+// values they are filled with. Seeded: a case is the same on every machine and backend.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "arrays.h"
+#include "base/rng.h"
+#include "ops/moe.h"
+#include "ops/paged_kv.h"
+
+namespace quire::ops_test {
+
+enum class Values {
+  normal,    // about N(0, 1)
+  large,     // about 1e15: squares stay within float32
+  denormal,  // below 2^-126
+  outliers,  // mostly N(0, 1), one value in 50 a thousand times that
+  zero,
+};
+
+void fill(Rng& rng, Values values, std::span<Bf16> out);
+void fill(Rng& rng, Values values, std::span<float> out);
+
+template <class T, int Rank>
+HostArray<T, Rank> filled(Rng& rng, Values values, HostArray<T, Rank> array) {
+  fill(rng, values, array.values);
+  return array;
+}
+
+// Ops on rows of one array.
+struct RowsCase {
+  int64_t n_tokens;
+  int64_t dim;
+  Values values;
+};
+std::vector<RowsCase> rows_cases();
+
+struct LinearCase {
+  int64_t n_tokens;
+  int64_t n_in;
+  int64_t n_out;
+  WeightFormat format;
+  int group = 0;
+  Activation activation = Activation::bf16;
+  Values values = Values::normal;
+};
+std::vector<LinearCase> linear_cases();
+std::string describe(const LinearCase& c);
+
+// The bytes of a weight and the views on them, on the host; `on` gives the views on a backend.
+struct HostWeight {
+  WeightMatrix matrix;  // host views; valid as long as this object stays where it is
+  HostArray<Bf16, 2> bf16, int4_scale;
+  HostArray<Fp8E4m3, 2> fp8;
+  HostArray<float, 2> fp8_scale;
+  HostArray<uint8_t, 2> int4;
+};
+std::unique_ptr<HostWeight> make_weight(Rng& rng, const LinearCase& c);
+
+struct DeviceWeight {
+  WeightMatrix matrix;
+  std::vector<Buffer> buffers;
+};
+DeviceWeight on(Backend& backend, const HostWeight& weight);
+
+// A pool with sequences in it, their pages scattered. Everything that holds no token is 0xff: NaN
+// in every format.
+struct CacheCase {
+  KvFormat format;
+  int32_t rank;
+  int32_t rope_dim;
+  int64_t n_heads;
+  // Rows of the step: tokens [begin, end) of each sequence are its queries; [0, end) is cached.
+  struct Row {
+    int32_t begin;
+    int32_t end;
+  };
+  std::vector<Row> rows;
+  Values values = Values::normal;
+};
+std::vector<CacheCase> cache_cases();
+std::string describe(const CacheCase& c);
+
+class Cache {
+ public:
+  Cache(Rng& rng, const CacheCase& c);
+
+  PagedKv host();
+  PagedKv on(Backend& backend);  // a copy; the last one is kept alive by this
+  // What a copy on `backend` holds now.
+  std::vector<std::byte> pool_of(Backend& backend, const PagedKv& kv) const;
+
+  KvPageLayout layout;
+  int32_t layer = 1;            // of two
+  std::vector<std::byte> pool;  // 0xff everywhere: append_reference fills it
+  HostArray<int32_t, 2> table;
+  HostArray<int32_t, 1> row, position;          // of the queries
+  HostArray<int32_t, 1> all_row, all_position;  // of every cached token
+  HostArray<Bf16, 2> latent, rope;              // of every cached token
+
+ private:
+  std::vector<Buffer> pools_;
+  std::vector<DeviceArray<int32_t, 2>> tables_;
+};
+
+struct MoeCase {
+  int64_t n_tokens;
+  int64_t hidden;
+  int64_t inner;
+  int64_t n_experts;
+  int64_t top_k;
+  WeightFormat format;
+  int group = 0;
+  Activation activation = Activation::bf16;
+};
+std::vector<MoeCase> moe_cases();
+std::string describe(const MoeCase& c);
+
+}  // namespace quire::ops_test

@@ -1,0 +1,97 @@
+#include "ops/kv_append.h"
+
+#include <set>
+
+#include "backends.h"
+#include "cases.h"
+#include "reference.h"
+
+namespace quire::ops_test {
+
+namespace {
+
+using KvAppendTest = OpTest;
+
+// Tokens [begin, end) of the cache's list, appended on a backend.
+struct Part {
+  int64_t begin;
+  int64_t end;
+};
+
+void append(Backend& backend, const Cache& cache, const PagedKv& kv, Part part) {
+  const DeviceArray<Bf16, 2> latent(backend, cache.latent);
+  const DeviceArray<Bf16, 2> rope(backend, cache.rope);
+  const DeviceArray<int32_t, 1> row(backend, cache.all_row);
+  const DeviceArray<int32_t, 1> position(backend, cache.all_position);
+  const int64_t n = part.end - part.begin;
+  ops::kv_append(backend, {.kv = kv,
+                           .tokens = {.row = row.constant().rows(part.begin, n),
+                                      .position = position.constant().rows(part.begin, n)},
+                           .layer = cache.layer,
+                           .latent = latent.constant().rows(part.begin, n),
+                           .rope = rope.constant().rows(part.begin, n)});
+}
+
+TEST_P(KvAppendTest, WritesTheBytesOfTheFormatAndNoOthers) {
+  Rng rng(21);
+  for (const CacheCase& c : cache_cases()) {
+    SCOPED_TRACE(describe(c));
+    Cache cache(rng, c);
+    const PagedKv kv = cache.on(backend());
+    const int64_t n = cache.latent[0];
+    // In two calls and one token twice: chunking changes nothing, and appending is idempotent.
+    append(backend(), cache, kv, {0, n / 3});
+    append(backend(), cache, kv, {n / 3, n});
+    append(backend(), cache, kv, {0, std::min<int64_t>(n, 1)});
+    append_reference({.kv = cache.host(),
+                      .tokens = {.row = std::as_const(cache.all_row).view(),
+                                 .position = std::as_const(cache.all_position).view()},
+                      .layer = cache.layer,
+                      .latent = std::as_const(cache.latent).view(),
+                      .rope = std::as_const(cache.rope).view()});
+    EXPECT_TRUE(cache.pool_of(backend(), kv) == cache.pool);
+  }
+}
+
+// The controls of `quire eval` round e4m3 to fewer mantissa bits: every byte has zero low bits, and
+// no value moves by more than half of the coarser step.
+TEST_P(KvAppendTest, DropsMantissaBits) {
+  Rng rng(22);
+  for (const int bits : {0, 1, 2}) {
+    Cache cache(rng, {KvFormat::fp8_e4m3_584, 512, 64, 1, {{0, 1}}});
+    const PagedKv kv = cache.on(backend());
+    const DeviceArray<Bf16, 2> latent(backend(), cache.latent);
+    const DeviceArray<Bf16, 2> rope(backend(), cache.rope);
+    const DeviceArray<int32_t, 1> zero(backend(), cache.all_row);
+    ops::kv_append(backend(), {.kv = kv,
+                               .tokens = {.row = zero.constant(), .position = zero.constant()},
+                               .layer = cache.layer,
+                               .latent = latent.constant(),
+                               .rope = rope.constant(),
+                               .fp8_bits_dropped = bits});
+    const std::vector<std::byte> pool = cache.pool_of(backend(), kv);
+    const std::byte* block = pool.data() + cache.table.values[0] * cache.layout.page_bytes +
+                             cache.layout.blocks[1].offset;
+    float scale;
+    std::memcpy(&scale, block + cache.layout.scale_offset(0), sizeof(scale));
+    std::set<int> mantissas;
+    for (size_t i = 0; i < 512; ++i) {
+      const auto code = static_cast<uint8_t>(block[i]);
+      EXPECT_EQ(code & ((1 << bits) - 1), 0);
+      mantissas.insert(code & 7);
+      const float x = to_float(cache.latent.values[i]) / scale;
+      const float found = to_float(Fp8E4m3{code});
+      // Half a step of e4m3, then half a step with `bits` fewer; the top of the range saturates.
+      const float step = std::max(std::abs(x), 0x1p-6F) * 0x1p-4F;
+      const float bound = bits == 0 ? step : step + step * static_cast<float>(1 << bits);
+      EXPECT_LE(std::abs(found - x), bits == 2 && std::abs(x) > 384 ? 64.0F : bound) << x;
+    }
+    EXPECT_EQ(mantissas.size(), size_t{8} >> bits);
+  }
+}
+
+QUIRE_ON_EVERY_BACKEND(KvAppendTest);
+
+}  // namespace
+
+}  // namespace quire::ops_test

@@ -1,0 +1,100 @@
+#include "ops/linear.h"
+
+#include "backends.h"
+#include "cases.h"
+#include "compare.h"
+
+namespace quire::ops_test {
+
+namespace {
+
+using LinearTest = OpTest;
+
+TEST_P(LinearTest, MatchesTheReference) {
+  Rng rng(11);
+  for (const LinearCase& c : linear_cases()) {
+    SCOPED_TRACE(describe(c));
+    const auto weight = make_weight(rng, c);
+    const DeviceWeight weight_on = on(backend(), *weight);
+    const auto x = filled(rng, c.values, HostArray<Bf16, 2>(c.n_tokens, c.n_in));
+    const DeviceArray<Bf16, 2> x_on(backend(), x);
+    const auto out = DeviceArray<Bf16, 2>::poisoned(backend(), {c.n_tokens, c.n_out});
+    const auto out_f32 = DeviceArray<float, 2>::poisoned(backend(), {c.n_tokens, c.n_out});
+    ops::linear(backend(), {.out = out.view(),
+                            .out_f32 = {},
+                            .x = x_on.constant(),
+                            .weight = weight_on.matrix,
+                            .activation = c.activation});
+    ops::linear(backend(), {.out = {},
+                            .out_f32 = out_f32.view(),
+                            .x = x_on.constant(),
+                            .weight = weight_on.matrix,
+                            .activation = c.activation});
+    ops::Linear host{.out = {},
+                     .out_f32 = {},
+                     .x = x.view(),
+                     .weight = weight->matrix,
+                     .activation = c.activation};
+    EXPECT_TRUE(matches(out.download(backend()), reference(host)));
+    HostArray<float, 2> unrounded(c.n_tokens + 1, c.n_out);  // says which output is meant
+    host.out_f32 = unrounded.view();
+    EXPECT_TRUE(matches(out_f32.download(backend()), reference(host)));
+  }
+}
+
+// A view of some columns of a wider buffer, on both sides.
+TEST_P(LinearTest, RowsMayBeStrided) {
+  Rng rng(12);
+  const LinearCase c{6, 64, 24, WeightFormat::bf16};
+  const auto weight = make_weight(rng, c);
+  const DeviceWeight weight_on = on(backend(), *weight);
+  const auto wide = filled(rng, c.values, HostArray<Bf16, 2>(c.n_tokens, int64_t{80}));
+  const DeviceArray<Bf16, 2> wide_on(backend(), wide);
+  const auto out = DeviceArray<Bf16, 2>::poisoned(backend(), {c.n_tokens, 30});
+  const auto columns = [](auto view, int64_t begin, int64_t count) {
+    view.data += begin;
+    view.shape[1] = count;
+    return view;
+  };
+  ops::linear(backend(), {.out = columns(out.view(), 3, 24),
+                          .out_f32 = {},
+                          .x = columns(wide_on.constant(), 16, 64),
+                          .weight = weight_on.matrix});
+  const HostArray<Bf16, 2> found = out.download(backend());
+  HostArray<Bf16, 2> inner(c.n_tokens, c.n_out);
+  for (int64_t t = 0; t < c.n_tokens; ++t) {
+    for (int64_t o = 0; o < 30; ++o) {
+      if (o >= 3 && o < 27) {
+        inner.view()(t, o - 3) = found.view()(t, o);
+      } else {
+        EXPECT_EQ(found.view()(t, o).bits, 0xffff);
+      }
+    }
+  }
+  EXPECT_TRUE(matches(
+      inner,
+      reference(ops::Linear{
+          .out = {}, .out_f32 = {}, .x = columns(wide.view(), 16, 64), .weight = weight->matrix})));
+}
+
+TEST_P(LinearTest, NaNStaysInItsRow) {
+  Rng rng(13);
+  const LinearCase c{5, 96, 40, WeightFormat::bf16};
+  const auto weight = make_weight(rng, c);
+  const DeviceWeight weight_on = on(backend(), *weight);
+  auto x = filled(rng, c.values, HostArray<Bf16, 2>(c.n_tokens, c.n_in));
+  x.view()(2, 95) = Bf16{0x7fc0};
+  const DeviceArray<Bf16, 2> x_on(backend(), x);
+  const auto out = DeviceArray<Bf16, 2>::poisoned(backend(), {c.n_tokens, c.n_out});
+  ops::linear(backend(),
+              {.out = out.view(), .out_f32 = {}, .x = x_on.constant(), .weight = weight_on.matrix});
+  EXPECT_TRUE(matches(
+      out.download(backend()),
+      reference(ops::Linear{.out = {}, .out_f32 = {}, .x = x.view(), .weight = weight->matrix})));
+}
+
+QUIRE_ON_EVERY_BACKEND(LinearTest);
+
+}  // namespace
+
+}  // namespace quire::ops_test

@@ -1,0 +1,425 @@
+#include "reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace quire::ops_test {
+
+namespace {
+
+constexpr double kFloat = 0x1p-24;  // unit roundoff of float32
+constexpr double kBf16 = 0x1p-8;    // unit roundoff of bfloat16
+constexpr double kFp8 = 0x1p-4;     // unit roundoff of e4m3
+constexpr double kTiny = 0x1p-126;  // results below the normal range may be flushed to zero
+
+// Roundings on the path of one term through a sum of n products: 16 partial sums, added up.
+double sum_depth(int64_t n) { return static_cast<double>(n) / 16 + 24; }
+
+double at(Bf16 x) { return double{to_float(x)}; }
+double silu(double x) { return x / (1 + std::exp(-x)); }
+
+// A sum of products with the sum of their magnitudes, which scales its error.
+struct Sum {
+  double value = 0;
+  double size = 0;
+  void add(double a, double b) {
+    value += a * b;
+    size += std::abs(a * b);
+  }
+};
+
+void push(Expected& out, double value, double bound) {
+  out.value.push_back(value);
+  out.bound.push_back(bound + kBf16 * std::abs(value) + kTiny);
+}
+
+}  // namespace
+
+Expected reference(const ops::Add& args) {
+  Expected out;
+  for (int64_t t = 0; t < args.a[0]; ++t) {
+    for (int64_t i = 0; i < args.a[1]; ++i) push(out, at(args.a(t, i)) + at(args.b(t, i)), 0);
+  }
+  return out;
+}
+
+Expected reference(const ops::SiluMul& args) {
+  Expected out;
+  for (int64_t t = 0; t < args.gate[0]; ++t) {
+    for (int64_t i = 0; i < args.gate[1]; ++i) {
+      const double gate = at(args.gate(t, i));
+      const double value = silu(gate) * at(args.up(t, i));
+      // exp(-x) passes float32 below -88.7: silu is -0 there.
+      const double lost = gate < -87 ? std::abs(value) : 0;
+      push(out, value,
+           std::abs(value) * (kBf16 * (1 + kBf16) + 16 * kFloat) + lost +
+               kTiny * std::abs(at(args.up(t, i))));
+    }
+  }
+  return out;
+}
+
+Expected reference(const ops::RmsNorm& args) {
+  Expected out;
+  const int64_t dim = args.x[1];
+  for (int64_t t = 0; t < args.x[0]; ++t) {
+    double sum = 0;
+    for (int64_t i = 0; i < dim; ++i) sum += at(args.x(t, i)) * at(args.x(t, i));
+    const double factor = 1 / std::sqrt(sum / static_cast<double>(dim) + double{args.eps});
+    for (int64_t i = 0; i < dim; ++i) {
+      const double value = at(args.x(t, i)) * factor * at(args.weight(i));
+      push(out, value,
+           std::abs(value) * (kBf16 * (1 + kBf16) + sum_depth(dim) * kFloat) +
+               kTiny * std::abs(at(args.weight(i))));
+    }
+  }
+  return out;
+}
+
+Expected reference(const ops::Rope& args) {
+  Expected out;
+  for (int64_t t = 0; t < args.x[0]; ++t) {
+    for (int64_t h = 0; h < args.x[1]; ++h) {
+      for (int64_t i = 0; i < args.x[2] / 2; ++i) {
+        const double cos = args.cos(args.positions(t), i);
+        const double sin = args.sin(args.positions(t), i);
+        const double a = at(args.x(t, h, 2 * i));
+        const double b = at(args.x(t, h, 2 * i + 1));
+        Sum first;
+        first.add(a, cos);
+        first.add(-b, sin);
+        Sum second;
+        second.add(b, cos);
+        second.add(a, sin);
+        push(out, first.value, 2 * kFloat * first.size);
+        push(out, second.value, 2 * kFloat * second.size);
+      }
+    }
+  }
+  return out;
+}
+
+double weight_at(const WeightMatrix& weight, int64_t o, int64_t i) {
+  switch (weight.format) {
+    case WeightFormat::bf16:
+      return at(weight.bf16(o, i));
+    case WeightFormat::fp8_block128:
+      return double{to_float(weight.fp8(o, i))} * double{weight.fp8_scale(o / 128, i / 128)};
+    case WeightFormat::int4_group: {
+      const int byte = weight.int4(o, i / 2);
+      const int nibble = i % 2 == 0 ? byte & 15 : byte >> 4;
+      return (nibble - 8) * at(weight.int4_scale(o, i / weight.group));
+    }
+  }
+  return 0;
+}
+
+std::vector<double> activation_of(View<const Bf16, 1> x, Activation activation) {
+  std::vector<double> out;
+  for (int64_t i = 0; i < x[0]; ++i) {
+    if (activation == Activation::bf16) {
+      out.push_back(at(x(i)));
+      continue;
+    }
+    const int64_t begin = i / 128 * 128;
+    float amax = 0;
+    for (int64_t j = begin; j < std::min(begin + 128, x[0]); ++j) {
+      amax = std::max(amax, std::abs(to_float(x(j))));
+    }
+    const float scale = amax == 0 ? 1.0F : amax / 448.0F;
+    out.push_back(double{to_float(to_fp8_e4m3(to_float(x(i)) / scale))} * double{scale});
+  }
+  return out;
+}
+
+Expected reference(const ops::Linear& args) {
+  Expected out;
+  const int64_t n_in = args.weight.n_in;
+  for (int64_t t = 0; t < args.x[0]; ++t) {
+    const std::vector<double> x = activation_of(args.x.row(t), args.activation);
+    for (int64_t o = 0; o < args.weight.n_out; ++o) {
+      Sum sum;
+      for (int64_t i = 0; i < n_in; ++i) {
+        sum.add(x[static_cast<size_t>(i)], weight_at(args.weight, o, i));
+      }
+      push(out, sum.value, (sum_depth(n_in) + 4) * kFloat * sum.size);
+      if (args.out_f32.data != nullptr) out.bound.back() -= kBf16 * std::abs(sum.value);
+    }
+  }
+  return out;
+}
+
+Expected reference(const ops::AbsorbQuery& args) {
+  Expected out;
+  const auto depth = static_cast<double>(args.q_nope[2] + 4);
+  for (int64_t t = 0; t < args.q_nope[0]; ++t) {
+    for (int64_t h = 0; h < args.q_nope[1]; ++h) {
+      for (int64_t c = 0; c < args.w_uk[2]; ++c) {
+        Sum sum;
+        for (int64_t d = 0; d < args.q_nope[2]; ++d) {
+          sum.add(at(args.q_nope(t, h, d)), at(args.w_uk(h, d, c)));
+        }
+        push(out, sum.value, depth * kFloat * sum.size);
+      }
+    }
+  }
+  return out;
+}
+
+Expected reference(const ops::ExpandValue& args) {
+  Expected out;
+  for (int64_t t = 0; t < args.x[0]; ++t) {
+    for (int64_t h = 0; h < args.x[1]; ++h) {
+      for (int64_t v = 0; v < args.w_uv[1]; ++v) {
+        Sum sum;
+        for (int64_t c = 0; c < args.x[2]; ++c)
+          sum.add(at(args.w_uv(h, v, c)), at(args.x(t, h, c)));
+        push(out, sum.value, sum_depth(args.x[2]) * kFloat * sum.size);
+      }
+    }
+  }
+  return out;
+}
+
+namespace {
+
+// Softmax attention of one query over `values` rows, given its scores.
+struct Attended {
+  std::vector<double> value;  // [dim]
+  std::vector<double> bound;  // [dim], before the last rounding
+  double lse = 0;
+  double lse_bound = 0;
+};
+
+Attended attend(const std::vector<Sum>& scores, int64_t score_terms,
+                const std::vector<std::vector<double>>& values) {
+  double largest = -INFINITY;
+  double score_error = 0;
+  for (const Sum& score : scores) {
+    largest = std::max(largest, score.value);
+    score_error = std::max(score_error, score.size * (sum_depth(score_terms) + 4) * kFloat);
+  }
+  const size_t n = scores.size();
+  const size_t dim = values[0].size();
+  // Additions over tokens are in order; each page also rescales what it found.
+  const double depth = static_cast<double>(n) + 8 * (static_cast<double>(n) / 64 + 2);
+  Attended out;
+  std::vector<double> weight(n);
+  std::vector<double> error(n);  // relative, of each weight
+  double total = 0;
+  double total_error = 0;
+  for (size_t j = 0; j < n; ++j) {
+    const double below = largest - scores[j].value;
+    weight[j] = std::exp(-below);
+    error[j] = std::expm1(2 * score_error + (2 * below + depth + 8) * kFloat);
+    total += weight[j];
+    total_error += weight[j] * error[j];
+  }
+  for (size_t c = 0; c < dim; ++c) {
+    double sum = 0;
+    double bound = 0;
+    for (size_t j = 0; j < n; ++j) {
+      sum += weight[j] * values[j][c];
+      bound += weight[j] * std::abs(values[j][c]) * error[j];
+    }
+    out.value.push_back(sum / total);
+    out.bound.push_back((bound + total_error * std::abs(sum / total)) / total);
+  }
+  out.lse = largest + std::log(total);
+  out.lse_bound = 2 * score_error + 2 * total_error / total + 4 * kFloat * std::abs(out.lse);
+  return out;
+}
+
+// Row j of a sequence as attention reads it.
+std::vector<double> stored_row(const ops::MlaAttention& args, int64_t row, int64_t j) {
+  const KvPageLayout& layout = *args.kv.layout;
+  const int64_t page = args.kv.table(row, j / 64);
+  const std::byte* block = args.kv.pool + page * layout.page_bytes +
+                           layout.blocks[static_cast<size_t>(args.layer)].offset;
+  const auto slot = static_cast<int32_t>(j % 64);
+  std::vector<double> out;
+  for (int64_t i = 0; i < layout.values(); ++i) {
+    if (layout.format == KvFormat::bf16) {
+      Bf16 value;
+      std::memcpy(&value, block + layout.row_offset(slot) + 2 * i, 2);
+      out.push_back(at(value));
+    } else {
+      const Fp8E4m3 value{static_cast<uint8_t>(block[layout.row_offset(slot) + i])};
+      float scale;
+      std::memcpy(&scale, block + layout.scale_offset(slot) + (i < layout.kv_lora_rank ? 0 : 4), 4);
+      out.push_back(double{to_float(value)} * double{scale});
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Expected reference(const ops::MlaAttention& args) {
+  Expected out;
+  const int64_t rank = args.q_latent[2];
+  for (int64_t t = 0; t < args.q_latent[0]; ++t) {
+    std::vector<std::vector<double>> rows;
+    for (int64_t j = 0; j <= args.tokens.position(t); ++j) {
+      rows.push_back(stored_row(args, args.tokens.row(t), j));
+    }
+    for (int64_t h = 0; h < args.q_latent[1]; ++h) {
+      std::vector<Sum> scores(rows.size());
+      std::vector<std::vector<double>> latents;
+      for (size_t j = 0; j < rows.size(); ++j) {
+        for (int64_t c = 0; c < rank; ++c) {
+          scores[j].add(at(args.q_latent(t, h, c)) * double{args.scale},
+                        rows[j][static_cast<size_t>(c)]);
+        }
+        for (int64_t r = 0; r < args.q_rope[2]; ++r) {
+          scores[j].add(at(args.q_rope(t, h, r)) * double{args.scale},
+                        rows[j][static_cast<size_t>(rank + r)]);
+        }
+        latents.emplace_back(rows[j].begin(), rows[j].begin() + rank);
+      }
+      const Attended a = attend(scores, rank + args.q_rope[2], latents);
+      for (size_t c = 0; c < a.value.size(); ++c) push(out, a.value[c], a.bound[c]);
+    }
+  }
+  return out;
+}
+
+PrefillExpected reference(const ops::MlaPrefillAttention& args) {
+  PrefillExpected out;
+  for (int64_t t = 0; t < args.q_nope[0]; ++t) {
+    for (int64_t h = 0; h < args.q_nope[1]; ++h) {
+      std::vector<Sum> scores(static_cast<size_t>(t + 1));
+      std::vector<std::vector<double>> values(static_cast<size_t>(t + 1));
+      for (int64_t j = 0; j <= t; ++j) {
+        Sum& score = scores[static_cast<size_t>(j)];
+        for (int64_t d = 0; d < args.q_nope[2]; ++d) {
+          score.add(at(args.q_nope(t, h, d)) * double{args.scale}, at(args.k_nope(j, h, d)));
+        }
+        for (int64_t r = 0; r < args.q_rope[2]; ++r) {
+          score.add(at(args.q_rope(t, h, r)) * double{args.scale}, at(args.k_rope(j, r)));
+        }
+        for (int64_t v = 0; v < args.v[2]; ++v) {
+          values[static_cast<size_t>(j)].push_back(at(args.v(j, h, v)));
+        }
+      }
+      const Attended a = attend(scores, args.q_nope[2] + args.q_rope[2], values);
+      for (size_t v = 0; v < a.value.size(); ++v) push(out.out, a.value[v], a.bound[v]);
+      out.lse.value.push_back(a.lse);
+      out.lse.bound.push_back(a.lse_bound + kTiny);
+    }
+  }
+  return out;
+}
+
+namespace {
+
+struct Vector {
+  std::vector<double> value;
+  std::vector<double> error;  // bounds
+};
+
+// weight . x rounded to bf16, with the errors of x carried through.
+Vector product(const WeightMatrix& weight, const Vector& x) {
+  Vector out;
+  for (int64_t o = 0; o < weight.n_out; ++o) {
+    Sum sum;
+    double carried = 0;
+    for (int64_t i = 0; i < weight.n_in; ++i) {
+      const double w = weight_at(weight, o, i);
+      sum.add(w, x.value[static_cast<size_t>(i)]);
+      carried += std::abs(w) * x.error[static_cast<size_t>(i)];
+    }
+    out.value.push_back(sum.value);
+    out.error.push_back(carried + (sum_depth(weight.n_in) + 4) * kFloat * sum.size +
+                        kBf16 * (std::abs(sum.value) + carried));
+  }
+  return out;
+}
+
+Vector expert_of(const ops::ExpertWeights& expert, const Vector& x, Activation activation) {
+  constexpr double kSiluSlope = 1.1;  // the largest slope of silu is 1.0999
+  const Vector gate = product(expert.gate, x);
+  const Vector up = product(expert.up, x);
+  Vector inner;
+  for (size_t i = 0; i < gate.value.size(); ++i) {
+    const double s = silu(gate.value[i]);
+    const double s_error = kSiluSlope * gate.error[i] * (1 + kBf16) + kBf16 * std::abs(s);
+    const double value = s * up.value[i];
+    const double error =
+        s_error * (std::abs(up.value[i]) + up.error[i]) + std::abs(s) * up.error[i];
+    inner.value.push_back(value);
+    inner.error.push_back(error + kBf16 * (std::abs(value) + error));
+  }
+  if (activation == Activation::fp8_group128) {
+    // The reference keeps the inner values; the op rounds them to e4m3, down to its subnormals.
+    for (size_t begin = 0; begin < inner.value.size(); begin += 128) {
+      const size_t end = std::min(begin + 128, inner.value.size());
+      double amax = 0;
+      for (size_t i = begin; i < end; ++i) {
+        amax = std::max(amax, std::abs(inner.value[i]) + inner.error[i]);
+      }
+      for (size_t i = begin; i < end; ++i) {
+        inner.error[i] += kFp8 * (std::abs(inner.value[i]) + inner.error[i]) + amax / 448 * 0x1p-10;
+      }
+    }
+  }
+  return product(expert.down, inner);
+}
+
+}  // namespace
+
+Expected reference(const ops::MoeExperts& args) {
+  Expected out;
+  const int64_t top_k = args.experts[1];
+  for (int64_t t = 0; t < args.x[0]; ++t) {
+    Vector x;
+    x.value = activation_of(args.x.row(t), args.activation);
+    x.error.assign(x.value.size(), 0);
+    std::vector<double> sum(x.value.size());
+    std::vector<double> error(x.value.size());
+    for (int64_t k = 0; k < top_k; ++k) {
+      const auto index = static_cast<size_t>(args.experts(t, k));
+      const Vector y = expert_of(args.table[index], x, args.activation);
+      const double weight = double{args.weights(t, k)};
+      for (size_t i = 0; i < sum.size(); ++i) {
+        sum[i] += weight * y.value[i];
+        error[i] += std::abs(weight) *
+                    (y.error[i] + static_cast<double>(top_k + 2) * kFloat * std::abs(y.value[i]));
+      }
+    }
+    for (size_t i = 0; i < sum.size(); ++i) push(out, sum[i], error[i] * (1 + kBf16));
+  }
+  return out;
+}
+
+void append_reference(const ops::KvAppend& args) {
+  const KvPageLayout& layout = *args.kv.layout;
+  for (int64_t t = 0; t < args.latent[0]; ++t) {
+    const int32_t position = args.tokens.position(t);
+    const int64_t page = args.kv.table(args.tokens.row(t), position / 64);
+    std::byte* block = args.kv.pool + page * layout.page_bytes +
+                       layout.blocks[static_cast<size_t>(args.layer)].offset;
+    const int32_t slot = position % 64;
+    for (const int part : {0, 1}) {
+      const View<const Bf16, 1> x = part == 0 ? args.latent.row(t) : args.rope.row(t);
+      const int64_t begin = part == 0 ? 0 : layout.kv_lora_rank;
+      float amax = 0;
+      for (int64_t i = 0; i < x[0]; ++i) amax = std::max(amax, std::abs(to_float(x(i))));
+      const float scale = amax == 0 ? 1.0F : amax / 448.0F;
+      for (int64_t i = 0; i < x[0]; ++i) {
+        if (layout.format == KvFormat::bf16) {
+          std::memcpy(block + layout.row_offset(slot) + 2 * (begin + i), &x(i), 2);
+        } else {
+          block[layout.row_offset(slot) + begin + i] =
+              static_cast<std::byte>(to_fp8_e4m3(to_float(x(i)) / scale).bits);
+        }
+      }
+      if (layout.format == KvFormat::fp8_e4m3_584) {
+        std::memcpy(block + layout.scale_offset(slot) + 4 * part, &scale, 4);
+      }
+    }
+  }
+}
+
+}  // namespace quire::ops_test
