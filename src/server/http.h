@@ -83,7 +83,8 @@ using ExchangeId = Id<struct ExchangeTagType, uint64_t>;
 // the client sees that something is missing.
 enum class StreamEnd : uint8_t { whole, broken };
 
-// Answers to exchanges. Used by one thread; unknown or finished exchanges are ignored.
+// Answers to exchanges. Used by one thread, wake() apart; unknown or finished exchanges are
+// ignored.
 class Responder {
  public:
   virtual ~Responder() = default;
@@ -94,6 +95,8 @@ class Responder {
   virtual void end_stream(ExchangeId exchange, StreamEnd end) = 0;
   // No new connections; ends when every answer that was begun has been sent.
   virtual void finish() = 0;
+  // From any thread: the handler's on_wake() is called soon.
+  virtual void wake() = 0;
 };
 
 // "Not Found"; for codes that we do not send, "Status".

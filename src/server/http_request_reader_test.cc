@@ -167,7 +167,7 @@ std::vector<BadCase> bad_cases() {
       {"sixteen digits of chunk size", chunked + "fffffffffffffffe\r\n", 400, ""},
       {"overflowing chunk size", chunked + "10000000000000000005\r\n", 400, ""},
       {"chunk above the limit", chunked + "1000001\r\n", 413, "request_too_large"},
-      {"chunk longer than it says", chunked + "2\r\nabc\r\n", 400, ""},
+      {"chunk longer than it says", chunked + "2\r\nabc\r\n0\r\n\r\n", 400, ""},
       {"endless chunk extension", chunked + "1;" + std::string(4000, 'x'), 400, ""},
       {"many tiny chunks", tiny_chunks, 413, "request_too_large"},
       {"endless trailers", trailers, 400, ""},

@@ -60,9 +60,9 @@ class HttpServer final : public Responder {
   // Serves until finish() is done or stop() is called. Once.
   void run(HttpHandler& handler);
 
-  // From any thread: run() returns soon, whatever is being sent; on_wake() is called soon.
+  // From any thread: run() returns soon, whatever is being sent.
   void stop();
-  void wake();
+  void wake() override;
 
   // On the thread of run() alone.
   void respond(ExchangeId exchange, HttpResponse response) override;
