@@ -222,7 +222,7 @@ def rule_banned(file, tree):
     if file.code is None:
         return
     # unique_ptr<T>(new T(...)) is how a private constructor is reached.
-    code = re.sub(r"(unique_ptr<\w+>\(\s*)new\b", r"\1   ", file.code)
+    code = re.sub(r"(unique_ptr<\w+>(?: \w+)?\(\s*)new\b", r"\1   ", file.code)
     for number, line in enumerate(code.split("\n"), 1):
         for pattern, reason, allowed in BANNED:
             if str(file.path) not in allowed and re.search(pattern, line):
