@@ -1,10 +1,10 @@
 """Training batches: documents drawn from the tasks, packed into rows of equal length.
 
-Batch b is a function of (seed, b, how many there will be), so the data of a run is the same however
-many workers make it. Recall contexts grow with progress: copying by association forms on short
-contexts first.
+Batch b is a function of (seed, b), so the data of a run is the same however many workers make it.
+Recall lists grow over the first batches: copying by association forms on short lists first.
 """
 
+import itertools
 import multiprocessing
 import random
 from dataclasses import dataclass
@@ -15,47 +15,60 @@ import numpy as np
 import tasks
 import tokenizer
 import words
-from model import LONGEST_DOCUMENT
+from model import LONGEST_DOCUMENT, LONGEST_SHORT
 
-SHARES = {"arithmetic": 26, "choice": 12, "tools": 12, "sort": 20, "copy": 8, "chat": 3}
+# Documents of each task in the short part of a batch, relative.
+SHARES = {"arithmetic": 30, "choice": 14, "tools": 8, "sort": 18, "copy": 9, "chat": 2.5}
 SHORT = ["arithmetic", "choice", "sort", "copy", "chat"]
-RECALL_TOKENS = 9600  # Recall's share of tokens against the weights above: weight = this / length.
-# (progress until which it holds, longest recall context)
-RECALL_STAGES = [(0.06, 160), (0.15, 500), (0.3, 1500), (1.0, 2990)]
+# (first batch that does not hold it, longest list of a recall conversation)
+RECALL_STAGES = [(800, 160), (2000, 500), (4000, 1500), (1 << 60, 2990)]
+LIST_ROOM = 340  # Tokens that a list's questions and answers may add.
 
 
 @dataclass
 class BatchShape:
-    n_tokens: int
-    max_documents: int
-    max_targets: int
+    """A batch has a part of long documents (recall) and a part of short ones, each with a bound on
+    document length and count, because attention pays for the bounds."""
+
+    long_tokens: int
+    long_documents: int
+    short_tokens: int
+    short_documents: int
+    n_targets: int
 
 
 def batch_shape(n_tokens):
-    return BatchShape(n_tokens, n_tokens // 32, n_tokens // 3)
+    quarter = n_tokens // 4
+    return BatchShape(quarter, max(8, quarter // 256), 3 * quarter, 3 * quarter // 40, n_tokens // 3)
 
 
-def longest_recall(progress):
-    return next(cap for until, cap in RECALL_STAGES if progress <= until)
+def longest_recall(batch):
+    return next(cap for until, cap in RECALL_STAGES if batch < until)
 
 
-def draw_items(rng, context):
-    """One item, or a few short ones in a row; at most one of them brings tools."""
-    weights = dict(SHARES)
-    mean = (context.recall_min + context.recall_max) / 2
-    weights["recall"] = min(24.0, RECALL_TOKENS / mean)
-    task = rng.choices(list(weights), list(weights.values()))[0]
-    items = [tasks.draw(task, rng, context)]
-    if task == "recall" or rng.random() >= 0.2:
-        return items
-    for _ in range(rng.randint(1, 2)):
-        items.insert(rng.randint(0, len(items)), tasks.draw(rng.choice(SHORT), rng, context))
+def draw_short(rng, context):
+    """One item, or a few in a row; at most one of them brings tools."""
+    items = [tasks.draw(rng.choices(list(SHARES), list(SHARES.values()))[0], rng, context)]
+    if rng.random() < 0.2:
+        for _ in range(rng.randint(1, 2)):
+            items.insert(rng.randint(0, len(items)), tasks.draw(rng.choice(SHORT), rng, context))
     return items
 
 
-def draw_document(rng, context):
+def draw_long(rng, context):
+    """Lists with their questions, one after another, until the conversation is long enough."""
+    items, wanted, total = [], rng.randint(800, 2990), 0
+    longest = context.recall_max
+    while total < wanted:
+        context.recall_max = min(longest, max(400, LONGEST_DOCUMENT - LIST_ROOM - total))
+        items.append(tasks.draw("recall", rng, context))
+        total += sum(len(turn.user_ids) + 24 for turn in items[-1].turns)
+    context.recall_max = longest
+    return items
+
+
+def draw_document(rng, context, items):
     """(ids, mask) of one conversation, rendered as a server would render it at its last turn."""
-    items = draw_items(rng, context)
     thinking = rng.random() < 0.5
     system = rng.choice(words.SYSTEM_PROMPTS) if rng.random() < 0.12 else None
     tools = next((item.tools for item in items if item.tools), None)
@@ -86,37 +99,48 @@ def add_prompt(dialogue, turn, named):
         dialogue.user(turn.user)
 
 
-def make_batch(rng, context, shape):
-    """Arrays of one packed row: ids, positions, document boundaries, and places with targets."""
+def pack(rng, context, draw_items, limits):
+    """Documents one after another: ids, mask and boundaries. limits: (tokens, documents, length)."""
+    n_tokens, n_documents, longest = limits
     ids, mask, starts = [], [], [0]
-    while len(ids) < shape.n_tokens:
-        new_ids, new_mask = draw_document(rng, context)
-        ids += new_ids[:LONGEST_DOCUMENT]
-        mask += new_mask[:LONGEST_DOCUMENT]
-        starts.append(min(len(ids), shape.n_tokens))
-    ids = np.array(ids[: shape.n_tokens], np.uint16)
-    learn = np.array(mask[: shape.n_tokens], bool)
+    while len(ids) < n_tokens:
+        new_ids, new_mask = draw_document(rng, context, draw_items(rng, context))
+        ids += new_ids[:longest]
+        mask += new_mask[:longest]
+        starts.append(min(len(ids), n_tokens))
+    if len(starts) > n_documents + 1:
+        raise RuntimeError(f"{len(starts) - 1} documents in a part made for {n_documents}")
+    learn = np.array(mask[:n_tokens], bool)
     learn[starts[:-1]] = False
-    cu = np.full(shape.max_documents + 1, shape.n_tokens, np.int32)
+    cu = np.full(n_documents + 1, n_tokens, np.int32)
     cu[: len(starts)] = starts
-    positions = np.arange(shape.n_tokens, dtype=np.int32)
-    positions -= np.repeat(cu[:-1], np.diff(cu))
-    where = np.zeros(shape.max_targets, np.int32)
-    targets = np.full(shape.max_targets, -100, np.int16)
-    learned = np.flatnonzero(learn)[: shape.max_targets]
+    return np.array(ids[:n_tokens], np.uint16), learn, cu
+
+
+def make_batch(rng, context, shape):
+    """Arrays of one packed row, long part first: ids, positions, boundaries of both parts (each
+    counted from its own start), and the places whose next token is a target."""
+    long = (shape.long_tokens, shape.long_documents, LONGEST_DOCUMENT)
+    short = (shape.short_tokens, shape.short_documents, LONGEST_SHORT)
+    long_ids, long_learn, long_cu = pack(rng, context, draw_long, long)
+    short_ids, short_learn, short_cu = pack(rng, context, draw_short, short)
+    positions = [np.arange(cu[-1]) - np.repeat(cu[:-1], np.diff(cu)) for cu in (long_cu, short_cu)]
+    ids = np.concatenate([long_ids, short_ids])
+    learned = np.flatnonzero(np.concatenate([long_learn, short_learn]))[: shape.n_targets]
+    where = np.zeros(shape.n_targets, np.int32)
+    targets = np.full(shape.n_targets, -100, np.int16)
     where[: len(learned)] = learned - 1
     targets[: len(learned)] = ids[learned]
-    return ids, positions.astype(np.uint16), cu, where, targets
+    return ids, np.concatenate(positions).astype(np.uint16), long_cu, short_cu, where, targets
 
 
 def work(plan, worker, queue):
-    """Makes batches worker, worker + n_workers, ... of the plan."""
+    """Makes batches worker, worker + n_workers, ... until it is ended."""
     context = tasks.Context(tokenizer.Tokenizer(plan["tokenizer"]), held=False)
     shape = batch_shape(plan["n_tokens"])
-    for index in range(worker, plan["n_batches"], plan["n_workers"]):
+    for index in itertools.count(plan["first_batch"] + worker, plan["n_workers"]):
         rng = random.Random(plan["seed"] * 1_000_003 + index)
-        progress = plan["progress_from"] + index / plan["n_batches"] * plan["progress_span"]
-        context.recall_max = longest_recall(progress)
+        context.recall_max = longest_recall(index)
         queue.put(make_batch(rng, context, shape))
 
 

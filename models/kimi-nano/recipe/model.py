@@ -14,7 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-LONGEST_DOCUMENT = 3328  # An upper bound that attention kernels need; also the packing limit.
+try:
+    from torch.nn.attention.varlen import varlen_attn
+except ImportError:  # Only the CUDA path needs it; inference and the CPU do not.
+    varlen_attn = None
+
+# Bounds on documents in the two parts of a batch; attention kernels need them, packing keeps them.
+LONGEST_DOCUMENT = 3328
+LONGEST_SHORT = 896
 
 
 def load_config(path):
@@ -58,14 +65,11 @@ def rms_norm(x, weight, eps=1e-6):
     return (wide * weight).to(x.dtype)
 
 
-def packed_attention(q, k, v, cu, scale):
+def packed_attention(q, k, v, cu, longest, scale):
     """Causal attention inside documents. q, k: [T, H, D]; v: [T, H, Dv]; cu: [N + 1]."""
     if q.is_cuda:
-        from torch.nn.attention.varlen import varlen_attn
-
         q = q * (scale * math.sqrt(q.shape[-1]))
         wide = F.pad(v, (0, q.shape[-1] - v.shape[-1]))
-        longest = LONGEST_DOCUMENT
         out = varlen_attn(q, k, wide, cu, cu, longest, longest, window_size=(-1, 0))
         return out[..., : v.shape[-1]]
     where = torch.arange(q.shape[0])
@@ -74,6 +78,16 @@ def packed_attention(q, k, v, cu, scale):
     q, k, v = (x.transpose(0, 1)[None] for x in (q, k, v))
     out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scale)
     return out[0].transpose(0, 1)
+
+
+def two_part_attention(q, k, v, parts, scale):
+    """The long part of a batch, then the short part. parts: (tokens, boundaries, longest) of each."""
+    outs, begin = [], 0
+    for n_tokens, cu, longest in parts:
+        end = begin + n_tokens
+        outs.append(packed_attention(q[begin:end], k[begin:end], v[begin:end], cu, longest, scale))
+        begin = end
+    return torch.cat(outs)
 
 
 class Attention(nn.Module):
@@ -107,14 +121,14 @@ class Attention(nn.Module):
         latent = rms_norm(kv[..., : -self.rope], self.kv_a_layernorm)
         return latent, rotate_pairs(kv[..., -self.rope :], cos, sin)
 
-    def forward(self, x, cos, sin, cu):
+    def forward(self, x, cos, sin, parts):
         q = self.queries(x, cos, sin)
         latent, turned = self.latents(x, cos, sin)
         kv = self.kv_b_proj(latent).unflatten(-1, (self.heads, self.nope + self.value))
         key = torch.cat(
             [kv[..., : self.nope], turned.unsqueeze(-2).expand(-1, self.heads, -1)], dim=-1
         )
-        out = packed_attention(q, key, kv[..., self.nope :], cu, self.scale)
+        out = two_part_attention(q, key, kv[..., self.nope :], parts, self.scale)
         return self.o_proj(out.flatten(-2))
 
 
@@ -175,8 +189,8 @@ class Layer(nn.Module):
         y = self.mlp(rms_norm(x, self.post_attention_layernorm))
         return y if isinstance(y, tuple) else (y, None)
 
-    def forward(self, x, cos, sin, cu):
-        x = x + self.self_attn(rms_norm(x, self.input_layernorm), cos, sin, cu)
+    def forward(self, x, cos, sin, parts):
+        x = x + self.self_attn(rms_norm(x, self.input_layernorm), cos, sin, parts)
         y, load = self.feed_forward(x)
         return x + y, load
 
@@ -208,13 +222,15 @@ class Nano(nn.Module):
         angles = positions.float().unsqueeze(-1) * self.inv_freq
         return angles.cos(), angles.sin()
 
-    def forward(self, ids, positions, cu, where, targets):
+    def forward(self, ids, positions, long_cu, short_cu, where, targets):
         """Mean loss over the targets (-100: none) at the places `where`, and the expert loads."""
         cos, sin = self.rope(positions)
         x = F.embedding(ids, self.embed_tokens).to(torch.bfloat16 if ids.is_cuda else torch.float32)
+        n_long = ids.shape[0] // 4
+        parts = [(n_long, long_cu, LONGEST_DOCUMENT), (3 * n_long, short_cu, LONGEST_SHORT)]
         loads = []
         for layer in self.layers:
-            x, load = layer(x, cos, sin, cu)
+            x, load = layer(x, cos, sin, parts)
             if load is not None:
                 loads.append(load)
         x = rms_norm(x.index_select(0, where), self.norm)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import words
 
-LIMIT = 999  # No intermediate result is larger.
+LIMIT = 9999  # No intermediate result is larger.
 
 
 @dataclass
@@ -23,7 +23,7 @@ def _event(rng, value, name, other):
     while True:
         op = rng.choice("++--*/")
         if op == "+":
-            k = rng.randint(2, 99 if rng.random() < 0.7 else 300)
+            k = rng.randint(2, rng.choice([99, 99, 999]))
             sentence = rng.choice(
                 ["{n} buys {k} more.", "{n} finds {k} more.", "{o} gives {n} {k} more.", "{n} gets {k} more."]
             )
@@ -51,7 +51,7 @@ def _event(rng, value, name, other):
 def _chain(rng):
     name, other = rng.sample(words.FIRST_NAMES, 2)
     item = rng.choice(words.ITEMS)
-    value = rng.randint(2, 120 if rng.random() < 0.7 else 400)
+    value = rng.randint(2, rng.choice([120, 120, 900]))
     sentences, steps = [f"{name} has {value} {item}."], []
     for _ in range(rng.randint(2, 4)):
         sentence, step = _event(rng, value, name, other)
@@ -66,7 +66,7 @@ def _chain(rng):
 def _boxes(rng):
     name, other = rng.sample(words.FIRST_NAMES, 2)
     item, box = rng.choice(words.ITEMS), rng.choice(words.CONTAINERS)
-    a, b = rng.randint(2, 9), rng.randint(2, 60)
+    a, b = rng.randint(2, 40), rng.randint(2, 99)
     steps = [_apply(a, "*", b)]
     text = rng.choice(
         ["{n} has {a} {x} with {b} {i} each.", "There are {a} {x} with {b} {i} in each.", "{n} fills {a} {x} with {b} {i} each."]
@@ -83,14 +83,14 @@ def _boxes(rng):
 def _shop(rng):
     name = rng.choice(words.FIRST_NAMES)
     first, second = rng.sample(words.ITEMS, 2)
-    p, q = rng.randint(2, 40), rng.randint(2, 40)
-    a, b = rng.randint(2, 9), rng.randint(2, 9)
+    p, q = rng.randint(2, 99), rng.randint(2, 99)
+    a, b = rng.randint(2, 40), rng.randint(2, 40)
     steps = [_apply(a, "*", p), _apply(b, "*", q)]
     steps.append(_apply(steps[0][3], "+", steps[1][3]))
     text = f"{name} buys {a} {first} for {p} dollars each and {b} {second} for {q} dollars each."
     total = steps[-1][3]
     if rng.random() < 0.5:
-        paid = total + rng.randint(1, LIMIT - total)
+        paid = total + rng.randint(1, max(1, LIMIT - total))
         steps.append(_apply(paid, "-", total))
         text += f" {name} pays with {paid} dollars. How much money does {name} get back?"
     else:
@@ -101,7 +101,7 @@ def _shop(rng):
 def _travel(rng):
     name = rng.choice(words.FIRST_NAMES)
     vehicle = rng.choice(["train", "bus", "car", "boat", "truck"])
-    v, w, h, g = rng.randint(5, 60), rng.randint(5, 60), rng.randint(2, 8), rng.randint(2, 8)
+    v, w, h, g = (rng.randint(2, top) for top in (99, 99, 40, 40))
     steps = [_apply(h, "*", v), _apply(g, "*", w)]
     steps.append(_apply(steps[0][3], "+", steps[1][3]))
     text = (
@@ -110,7 +110,7 @@ def _travel(rng):
     )
     total = steps[-1][3]
     if rng.random() < 0.4:
-        goal = rng.randint(total + 1, LIMIT)
+        goal = rng.randint(total + 1, max(total + 1, LIMIT))
         steps.append(_apply(goal, "-", total))
         text += f" The trip is {goal} kilometers long. How many kilometers are left?"
     else:
@@ -120,7 +120,7 @@ def _travel(rng):
 
 def _wages(rng):
     name = rng.choice(words.FIRST_NAMES)
-    a, b = rng.randint(2, 9), rng.randint(5, 90)
+    a, b = rng.randint(2, 40), rng.randint(2, 99)
     steps = [_apply(a, "*", b)]
     earned = steps[0][3]
     spent = rng.randint(1, earned - 1)

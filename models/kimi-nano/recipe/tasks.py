@@ -78,11 +78,12 @@ def make_choice(rng, context):
     mark, join = rng.choice(facts.OPTION_MARKS)
     listed = join.join(mark.format(l="ABCDE"[i], o=o) for i, o in enumerate(options))
     question = rng.choice(facts.LEADS) + wording.format(x=x)
-    letter = "ABCDE"[options.index(y)]
+    right = options.index(y)
+    read = [f"{'ABCDE'[i]} is {o}" for i, o in enumerate(options[: right + 1])]
     turn = Turn(
         user=f"{question}\n{listed}{rng.choice(facts.CLOSERS)}",
-        reasoning=f"{relation['statement'].format(x=x, y=y)} That is {letter}.",
-        content=letter,
+        reasoning=f"{relation['statement'].format(x=x, y=y)} {', '.join(read)}.",
+        content="ABCDE"[right],
     )
     return Item("choice", f"{name}|{wording}|{x}", [turn])
 
@@ -96,14 +97,35 @@ RECALL_HEADS = [
 ]
 
 
-def _recall_key(rng):
-    if rng.random() < 0.6:
-        return f"{rng.choice(words.ADJECTIVES)} {rng.choice(words.NOUNS)}"
-    return f"{rng.choice(words.FIRST_NAMES)} {rng.choice(words.LAST_NAMES)}"
+class RecordMaker:
+    """Keys and values of one list. A list draws its keys from few words, so that many records share
+    one half of their key and only both halves together find the right one."""
+
+    def __init__(self, rng):
+        self.rng = rng
+        pairs = [(words.ADJECTIVES, words.NOUNS), (words.FIRST_NAMES, words.LAST_NAMES)]
+        self.parts = [(rng.sample(a, 16), rng.sample(b, 16)) for a, b in pairs]
+        self.kind = "digits" if rng.random() < 0.8 else "city"
+        self.n_digits = rng.randint(4, 6)
+
+    def key(self):
+        first, second = self.parts[self.rng.random() < 0.4]
+        return f"{self.rng.choice(first)} {self.rng.choice(second)}"
+
+    def value(self):
+        if self.kind == "city":
+            return self.rng.choice(functions.CITIES)
+        low = 10 ** (self.n_digits - 1)
+        return str(self.rng.randint(low, 10 * low - 1))
 
 
-def _recall_value(rng, kind):
-    return str(rng.randint(1000, 9999)) if kind == "digits" else rng.choice(functions.CITIES)
+RECALL_QUESTIONS = [
+    "What is the {w} of {k}?",
+    "What is the {w} of {k}?",
+    "Which {w} belongs to {k}?",
+    "Tell me the {w} of {k}.",
+    "Find the {w} of {k}.",
+]
 
 
 def make_recall(rng, context):
@@ -111,30 +133,19 @@ def make_recall(rng, context):
     tokens, and a record's ends are boundaries of pre-tokens, so that joined ids are the right ids."""
     encode = context.tokenizer.encode_memo
     what, head = rng.choice(RECALL_HEADS)
-    kind = "digits" if rng.random() < 0.75 else "city"
     n_tokens = rng.randint(context.recall_min, context.recall_max)
-    ids, records = list(encode(head + "\n")), {}
+    maker, ids, records = RecordMaker(rng), list(encode(head + "\n")), {}
     while len(ids) < n_tokens - 60:
-        key = _recall_key(rng)
+        key = maker.key()
         if key in records:
             continue
-        records[key] = _recall_value(rng, kind)
+        records[key] = maker.value()
         ids += [*encode(f"- {key}:"), *encode(f" {records[key]}"), *encode("\n")]
-    n_questions = 1 if context.held else min(12, 1 + len(records) // 10)
+    n_questions = 1 if context.held else min(8, 1 + len(records) // 12)
     asked = [key for key in records if is_held_out(f"{key}|{records[key]}") == context.held]
-    if not asked:
-        return Item("recall", "", [])
     turns = []
     for key in rng.sample(asked, min(n_questions, len(asked))):
-        question = rng.choice(
-            [
-                f"What is the {what} of {key}?",
-                f"What is the {what} of {key}?",
-                f"Which {what} belongs to {key}?",
-                f"Tell me the {what} of {key}.",
-                f"Find the {what} of {key}.",
-            ]
-        )
+        question = rng.choice(RECALL_QUESTIONS).format(w=what, k=key)
         turns.append(
             Turn(
                 user_ids=encode(question) if turns else [*ids[:-1], *encode("\n\n" + question)],
@@ -175,8 +186,8 @@ SORT_HEADS = [
 
 def make_sort(rng, _context):
     head, descending = rng.choice(SORT_HEADS)
-    low, high = rng.choice([(0, 99), (10, 99), (100, 999), (0, 999)])
-    numbers = rng.sample(range(low, high + 1), rng.randint(3, 9))
+    low, high = rng.choice([(0, 99), (10, 99), (100, 999), (0, 999), (0, 999)])
+    numbers = rng.sample(range(low, high + 1), rng.randint(3, 16))
     ordered = sorted(numbers, reverse=descending)
     turn = Turn(
         user=head.format(n=", ".join(map(str, numbers))),
@@ -195,19 +206,24 @@ COPY_HEADS = [
 ]
 
 
-def _copy_word(rng, style):
+def _copy_text(rng):
+    """Words, digits, letters, or few different words many times over, which leaves only positions
+    to tell one place from another."""
+    style = rng.choice(["words", "digits", "letters", "few", "few"])
+    n = rng.randint(2, 32)
     if style == "words":
-        return rng.choice(words.COPY_WORDS)
+        return " ".join(rng.choice(words.COPY_WORDS) for _ in range(n))
     if style == "digits":
-        return str(rng.randint(0, 9999))
+        return " ".join(str(rng.randint(0, 9999)) for _ in range(n))
     if style == "letters":
-        return "".join(rng.choice("abcdefghijklmnopqrstuvwxyz") for _ in range(rng.randint(1, 5)))
-    return _copy_word(rng, rng.choice(["words", "digits", "letters"]))
+        spell = "abcdefghijklmnopqrstuvwxyz"
+        return " ".join("".join(rng.choices(spell, k=rng.randint(1, 5))) for _ in range(n))
+    pool = rng.sample(words.COPY_WORDS, rng.randint(2, 5))
+    return " ".join(rng.choice(pool) for _ in range(2 * n))
 
 
 def make_copy(rng, _context):
-    style = rng.choice(["words", "digits", "letters", "mixed"])
-    text = " ".join(_copy_word(rng, style) for _ in range(rng.randint(2, 24)))
+    text = _copy_text(rng)
     turn = Turn(
         user=f"{rng.choice(COPY_HEADS)}\n{text}", reasoning="I repeat the text.", content=text
     )

@@ -1,9 +1,10 @@
 """Trains kimi-nano. One GPU, about ten minutes a stage; a CPU will do for a few steps.
 
-    train.py --out DIR --steps N [--resume DIR] [--progress A B]
+    train.py --out DIR (--steps N | --seconds S) [--resume DIR --first-batch B --progress A 1]
 
-A run covers the part A..B of the whole schedule (default all of it), so that training can be cut into
-several runs: the data and the learning rate follow progress; the optimizer's moments start again.
+With --seconds the speed of the first steps decides how many there will be; the number is printed, and
+--steps with it repeats the run. A later run may go on from an earlier one's end: the learning rate
+follows progress from A on, the data starts at batch B; the optimizer's moments start again.
 """
 
 import argparse
@@ -41,8 +42,9 @@ def load_master(model, folder):
 
 
 def to_device(batch, device):
-    ids, positions, cu, where, targets = batch
-    arrays = [ids.astype(np.int32), positions.astype(np.int32), cu, where, targets.astype(np.int64)]
+    ids, positions, long_cu, short_cu, where, targets = batch
+    wide = [ids.astype(np.int32), positions.astype(np.int32)]
+    arrays = [*wide, long_cu, short_cu, where, targets.astype(np.int64)]
     tensors = [torch.from_numpy(a) for a in arrays]
     if device == "cuda":
         tensors = [t.pin_memory().to(device, non_blocking=True) for t in tensors]
@@ -52,7 +54,9 @@ def to_device(batch, device):
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", required=True)
-    parser.add_argument("--steps", type=int, required=True)
+    length = parser.add_mutually_exclusive_group(required=True)
+    length.add_argument("--steps", type=int)
+    length.add_argument("--seconds", type=float)
     parser.add_argument("--tokens", type=int, default=65536, help="tokens a step")
     parser.add_argument("--resume")
     parser.add_argument("--progress", type=float, nargs=2, default=(0.0, 1.0))
@@ -61,7 +65,7 @@ def parse_args():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     parser.add_argument("--log-every", type=int, default=200)
-    parser.add_argument("--max-seconds", type=float, default=1e9, help="stop early and save")
+    parser.add_argument("--first-batch", type=int, default=0)
     parser.add_argument("--no-compile", action="store_true")
     return parser.parse_args()
 
@@ -89,27 +93,50 @@ def log_step(step, losses, loads, n_tokens, seconds):
     print(json.dumps(line), flush=True)
 
 
+class Length:
+    """How many steps there are: given, or found from the speed of steps 300 to 600."""
+
+    def __init__(self, args):
+        self.steps, self.seconds = args.steps, args.seconds
+        self.first, self.last = args.progress
+        self.started = self.timed_from = time.time()
+
+    def tick(self, step):
+        if self.steps is None and step == 300:
+            torch.cuda.synchronize()
+            self.timed_from = time.time()
+        if self.steps is None and step == 600:
+            torch.cuda.synchronize()
+            now = time.time()
+            left = self.seconds - (now - self.started)
+            self.steps = 600 + int(0.98 * left / ((now - self.timed_from) / 300))
+            print(json.dumps({"steps": self.steps}), flush=True)
+
+    def progress(self, step):
+        return self.first + (self.last - self.first) * (step / self.steps if self.steps else 0.0)
+
+    def is_over(self, step):
+        return self.steps is not None and step >= self.steps
+
+
 def train(args):
     device = "cuda" if torch.cuda.is_available() else "cpu"
+    length = Length(args)
     model = start_model(args, device)
     step_model = torch.compile(model) if device == "cuda" and not args.no_compile else model
     optimizer = Optimizer(model, args.weight_decay)
-    first, last = args.progress
     plan = {
         "tokenizer": f"{HERE}/../tiktoken.model",
         "n_tokens": args.tokens,
-        "n_batches": args.steps,
         "n_workers": args.workers,
-        "seed": args.seed + round(first * 1000),
-        "progress_from": first,
-        "progress_span": last - first,
+        "seed": args.seed,
+        "first_batch": args.first_batch,
     }
     stream = data.BatchStream(plan)
     biases = [layer.mlp.correction_bias for layer in model.layers[1:]]
-    started = logged = time.time()
-    losses, total_load = [], 0
-    for step in range(args.steps):
-        progress = first + step / args.steps * (last - first)
+    losses, total_load, logged, step = [], 0, time.time(), 0
+    while not length.is_over(step):
+        progress = length.progress(step)
         batch = to_device(stream.take(), device)
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
             loss, loads = step_model(*batch)
@@ -120,13 +147,12 @@ def train(args):
                 bias += bias_speed(progress) * torch.sign(load.mean() - load)
         losses.append(loss.detach())
         total_load = total_load + loads.detach()
-        if (step + 1) % args.log_every == 0:
+        step += 1
+        length.tick(step)
+        if step % args.log_every == 0:
             n_tokens = args.tokens * len(losses)
-            log_step(step + 1, losses, total_load, n_tokens, time.time() - logged)
+            log_step(step, losses, total_load, n_tokens, time.time() - logged)
             losses, total_load, logged = [], 0, time.time()
-            if time.time() - started > args.max_seconds:
-                print(json.dumps({"stopped_at_progress": progress}), flush=True)
-                break
     stream.close()
     os.makedirs(args.out, exist_ok=True)
     save_checkpoint(model, f"{args.out}/model.safetensors")
