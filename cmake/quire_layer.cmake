@@ -1,7 +1,8 @@
 # quire_layer(NAME LINKS...): the folder src/NAME as library quire_NAME, and its *_test.cc files as
 # one GoogleTest program NAME_test, registered with CTest case by case under the label `unit`.
 function(quire_layer name)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc
+                                              ${CMAKE_SOURCE_DIR}/src/${name}/*.cu)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")

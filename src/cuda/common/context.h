@@ -1,0 +1,25 @@
+// Context: what every launcher of the CUDA backend is given. Owned by the backend.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <memory>
+
+#include "cuda/common/device_memory.h"
+#include "cuda/common/staging.h"
+#include "cuda/common/workspace.h"
+
+namespace quire::cuda {
+
+class Blas;  // gemm/blas.h
+
+struct Context {
+  cudaStream_t stream;  // the one stream of all ops
+  DeviceMemory* memory;
+  Workspace* workspace;
+  Staging* staging;
+  Blas* blas;
+  int n_sms;  // multiprocessors
+};
+
+}  // namespace quire::cuda

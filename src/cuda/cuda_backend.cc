@@ -1,0 +1,123 @@
+#include "cuda/cuda_backend.h"
+
+#include "base/text.h"
+#include "cuda/common/context.h"
+#include "cuda/common/cuda_must.h"
+#include "cuda/gemm/blas.h"
+#include "cuda/kernels.h"
+
+namespace quire {
+
+namespace {
+
+// Enough for the ops of a decode step of the largest models; larger prefill chunks grow it once.
+constexpr int64_t kWorkspaceBytes = int64_t{256} << 20;
+
+class Stream {
+ public:
+  explicit Stream(int device) {
+    CUDA_MUST(cudaSetDevice(device));
+    CUDA_MUST(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  }
+  ~Stream() { CUDA_MUST(cudaStreamDestroy(stream_)); }
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+  cudaStream_t get() const { return stream_; }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+class CudaBackend final : public Backend {
+ public:
+  CudaBackend(int device, int n_sms)
+      : device_(device),
+        memory_(device),
+        stream_(device),
+        workspace_(&memory_, stream_.get(), kWorkspaceBytes),
+        staging_(stream_.get()),
+        blas_(&memory_, stream_.get()),
+        context_{.stream = stream_.get(),
+                 .memory = &memory_,
+                 .workspace = &workspace_,
+                 .staging = &staging_,
+                 .blas = &blas_,
+                 .n_sms = n_sms} {}
+
+  std::string_view name() const override { return "cuda"; }
+  Memory& memory() override { return memory_; }
+
+  void copy_in(std::byte* to, std::span<const std::byte> from_host) override {
+    here().staging->send(to, from_host);
+  }
+  void copy_out(std::span<std::byte> to_host, const std::byte* from) override {
+    here().staging->fetch(to_host, from);
+  }
+  void fill(std::byte* to, int64_t bytes, std::byte value) override {
+    CUDA_MUST(cudaMemsetAsync(to, std::to_integer<int>(value), static_cast<size_t>(bytes),
+                              here().stream));
+  }
+
+  void embed(const ops::Embed& args) override { cuda::embed(here(), args); }
+  void rms_norm(const ops::RmsNorm& args) override { cuda::rms_norm(here(), args); }
+  void linear(const ops::Linear& args) override { cuda::linear(here(), args); }
+  void add(const ops::Add& args) override { cuda::add(here(), args); }
+  void silu_mul(const ops::SiluMul& args) override { cuda::silu_mul(here(), args); }
+  void rope(const ops::Rope& args) override { cuda::rope(here(), args); }
+  void kv_append(const ops::KvAppend& args) override { cuda::kv_append(here(), args); }
+  void absorb_query(const ops::AbsorbQuery& args) override { cuda::absorb_query(here(), args); }
+  void expand_value(const ops::ExpandValue& args) override { cuda::expand_value(here(), args); }
+  void mla_attention(const ops::MlaAttention& args) override { cuda::mla_attention(here(), args); }
+  void mla_prefill_attention(const ops::MlaPrefillAttention& args) override {
+    cuda::mla_prefill_attention(here(), args);
+  }
+  void moe_route(const ops::MoeRoute& args) override { cuda::moe_route(here(), args); }
+  void moe_experts(const ops::MoeExperts& args) override { cuda::moe_experts(here(), args); }
+  void gather_rows(const ops::GatherRows& args) override { cuda::gather_rows(here(), args); }
+  void sample(const ops::Sample& args) override { cuda::sample(here(), args); }
+
+ private:
+  // The current device belongs to the calling thread, which need not be the one that made this.
+  const cuda::Context& here() {
+    CUDA_MUST(cudaSetDevice(device_));
+    return context_;
+  }
+
+  int device_;
+  cuda::DeviceMemory memory_;
+  Stream stream_;
+  cuda::Workspace workspace_;
+  cuda::Staging staging_;
+  cuda::Blas blas_;
+  cuda::Context context_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> make_cuda_backend(int device) {
+  int n_devices = 0;
+  if (const cudaError_t code = cudaGetDeviceCount(&n_devices); code != cudaSuccess) {
+    return unavailable(format("no CUDA device: %s", cudaGetErrorString(code)));
+  }
+  if (device < 0 || device >= n_devices) {
+    return unavailable(format("CUDA device %d: expected 0 to %d", device, n_devices - 1));
+  }
+  cudaDeviceProp found;
+  CUDA_MUST(cudaGetDeviceProperties(&found, device));
+  if (found.major != 9 || found.minor != 0) {
+    return unsupported(format("CUDA device %d (%s): expected compute capability 9.0, found %d.%d",
+                              device, found.name, found.major, found.minor));
+  }
+  CUDA_MUST(cudaSetDevice(device));
+  size_t free_bytes = 0;
+  size_t total_bytes = 0;
+  CUDA_MUST(cudaMemGetInfo(&free_bytes, &total_bytes));
+  if (static_cast<int64_t>(free_bytes) < 2 * kWorkspaceBytes) {
+    return resource_exhausted(format("CUDA device %d: %s free, expected at least %s", device,
+                                     human_bytes(static_cast<int64_t>(free_bytes)).c_str(),
+                                     human_bytes(2 * kWorkspaceBytes).c_str()));
+  }
+  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(device, found.multiProcessorCount));
+}
+
+}  // namespace quire

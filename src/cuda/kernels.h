@@ -1,0 +1,49 @@
+// The ops of the CUDA backend, as functions that launch: one file a family. Arguments were checked
+// by ops/. Each returns before the work is done (sample waits: its results are on the host).
+//
+// These are the first, plain kernels: right, and not silly. docs/kernels/ says what each costs.
+#pragma once
+
+#include "cuda/common/context.h"
+#include "ops/elementwise.h"
+#include "ops/embed.h"
+#include "ops/gather_rows.h"
+#include "ops/kv_append.h"
+#include "ops/linear.h"
+#include "ops/mla_attention.h"
+#include "ops/mla_prefill_attention.h"
+#include "ops/moe.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/sample.h"
+
+namespace quire::cuda {
+
+// pointwise/
+void embed(const Context& context, const ops::Embed& args);
+void gather_rows(const Context& context, const ops::GatherRows& args);
+void rms_norm(const Context& context, const ops::RmsNorm& args);
+void add(const Context& context, const ops::Add& args);
+void silu_mul(const Context& context, const ops::SiluMul& args);
+void rope(const Context& context, const ops::Rope& args);
+
+// kv/
+void kv_append(const Context& context, const ops::KvAppend& args);
+
+// gemm/
+void linear(const Context& context, const ops::Linear& args);
+void absorb_query(const Context& context, const ops::AbsorbQuery& args);
+void expand_value(const Context& context, const ops::ExpandValue& args);
+
+// attention/
+void mla_attention(const Context& context, const ops::MlaAttention& args);
+void mla_prefill_attention(const Context& context, const ops::MlaPrefillAttention& args);
+
+// moe/
+void moe_route(const Context& context, const ops::MoeRoute& args);
+void moe_experts(const Context& context, const ops::MoeExperts& args);
+
+// sample/
+void sample(const Context& context, const ops::Sample& args);
+
+}  // namespace quire::cuda
