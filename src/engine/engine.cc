@@ -57,6 +57,15 @@ Failure to_failure(const StepRowResult& result) {
 
 }  // namespace
 
+PlanLimits executor_limits(const EngineConfig& config) {
+  return {.n_pages = config.n_pages,
+          .page_tokens = config.page_tokens,
+          .rows_max = config.running_requests_max,
+          .tokens_max = config.chunked_prefill_tokens + config.running_requests_max,
+          .pages_max = static_cast<int32_t>(div_up(config.context_tokens, config.page_tokens)),
+          .vocab_size = config.vocab_size};
+}
+
 Status check_request(const EngineConfig& config, const GenerateRequest& request) {
   const auto n_prompt = static_cast<int64_t>(request.prompt.size());
   if (n_prompt == 0) return invalid_argument("the prompt is empty");

@@ -43,14 +43,17 @@ struct EngineStats {
   double generation_tokens_per_second = 0;  // over the last second
 };
 
+// The plans that an engine of this config submits: what its executor has to be built for.
+PlanLimits executor_limits(const EngineConfig& config);
+
 // Whether the request can ever run under `config`: its tokens are tokens, it fits the context, and
 // it fits the pool alone. A pure function, for callers on any thread. Errors: invalid_argument.
 Status check_request(const EngineConfig& config, const GenerateRequest& request);
 
 class Engine {
  public:
-  // `executor`, `clock` and `log` outlive the engine. The executor was built for `config`: its rows
-  // are running_requests_max, its tokens chunked_prefill_tokens + running_requests_max.
+  // `executor`, `clock` and `log` outlive the engine. The executor was built for
+  // executor_limits(config).
   Engine(const EngineConfig& config, Executor& executor, const Clock& clock, Log& log);
   ~Engine();
   Engine(const Engine&) = delete;

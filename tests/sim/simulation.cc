@@ -6,7 +6,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/bytes.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -51,13 +50,7 @@ Setting draw_setting(Rng& rng) {
   engine.chunked_prefill_tokens = between(rng, 1, 48);
   engine.prefix_cache = chance(rng, 90);
   engine.seed = rng.next_u64();
-  setting.limits = {
-      .n_pages = engine.n_pages,
-      .page_tokens = engine.page_tokens,
-      .rows_max = engine.running_requests_max,
-      .tokens_max = engine.chunked_prefill_tokens + engine.running_requests_max,
-      .pages_max = static_cast<int32_t>(div_up(engine.context_tokens, engine.page_tokens)),
-      .vocab_size = kVocab};
+  setting.limits = executor_limits(engine);
   setting.n_tenants = between(rng, 1, 3);
   setting.n_arrivals = between(rng, 5, 60);
   setting.arrival_percent = static_cast<uint64_t>(between(rng, 5, 80));

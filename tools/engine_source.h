@@ -1,0 +1,43 @@
+// From a model folder to what an engine needs: the model, its executor and the engine's config.
+//
+// For every tool that generates (serve, chat, eval, bench), so that they agree on sizes. Starts no
+// thread: a tool makes an Engine or an EngineService of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "engine/engine.h"
+#include "engine/runner.h"
+#include "tools/model_source.h"
+
+namespace quire {
+
+struct EngineSettings {
+  KvFormat kv_format = KvFormat::bf16;
+  Activation activation = Activation::bf16;
+  int fp8_bits_dropped = 0;            // precision control of `quire eval`
+  int32_t context_tokens = 0;          // 0: as long as the model allows
+  int32_t running_requests_max = 16;   // at once
+  int32_t queued_requests_max = 64;    // waiting beside them
+  int64_t kv_tokens = 0;               // of the pool; 0: every running request its whole context
+  int32_t chunked_prefill_tokens = 0;  // 0: kPrefillTokensCpu
+  bool prefix_cache = true;
+  uint64_t seed = 0;
+};
+
+// On a CPU a step of this many prompt tokens stays short enough for those who decode beside it.
+inline constexpr int32_t kPrefillTokensCpu = 256;
+
+// Members are destroyed in reverse order; an engine made of it must be gone before it is.
+struct ModelEngine {
+  LoadedModel loaded;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<ModelExecutor> executor;
+  EngineConfig config;
+};
+
+// Errors: as make_model; invalid_argument for sizes that cannot be; resource_exhausted.
+Result<ModelEngine> make_model_engine(LoadedModel loaded, const EngineSettings& settings);
+
+}  // namespace quire
