@@ -1,57 +1,83 @@
 #include <algorithm>
-#include <cmath>
 
-#include "cpu/dequantise.h"
 #include "cpu/kernels.h"
+#include "cpu/multiply.h"
+#include "cpu/rows.h"
 
 namespace quire::cpu {
 
 namespace {
 
-float dot(const float* a, const float* b, int64_t n) {
-  float sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
-  return sum;
+constexpr int64_t kRowUnit = 4;           // outputs of a register tile
+constexpr int64_t kTokensPerWorker = 32;  // from here on workers divide tokens, not outputs
+
+// What one worker computes.
+struct Part {
+  Share tokens;
+  Share rows;
+  const float* x;  // all tokens, padded rows; or null: converted block by block
+};
+
+void store_rows(const ops::Linear& args, const Part& part, Share tokens, const float* sums) {
+  const int64_t n = part.rows.end - part.rows.begin;
+  for (int64_t token = tokens.begin; token < tokens.end; ++token) {
+    const float* row = sums + (token - tokens.begin) * n;
+    float_to_bf16(row, n, args.out.row(token).data + part.rows.begin);
+  }
 }
 
-// One token as the product sees it.
-void load_activation(const Bf16* x, int64_t n, Activation activation, float* out) {
-  for (int64_t i = 0; i < n; ++i) out[i] = to_float(x[i]);
-  if (activation == Activation::bf16) return;
-  for (int64_t begin = 0; begin < n; begin += kFp8Block) {
-    const int64_t end = std::min(begin + kFp8Block, n);
-    float amax = 0;
-    for (int64_t i = begin; i < end; ++i) amax = std::max(amax, std::abs(out[i]));
-    const float scale = amax == 0 ? 1.0F : amax / kFp8Max;
-    for (int64_t i = begin; i < end; ++i) out[i] = to_float(to_fp8_e4m3(out[i] / scale)) * scale;
+void multiply_part(const ops::Linear& args, const Part& part, Scratch& scratch) {
+  const int64_t n_in = args.weight.n_in;
+  const int64_t n_rows = part.rows.end - part.rows.begin;
+  const int64_t at_once = tokens_at_once(n_in);
+  const bool to_bf16 = args.out.data != nullptr;
+  const float** x = scratch.take<const float*>(at_once);
+  float* block = part.x == nullptr ? scratch.take<float>(at_once * padded(n_in)) : nullptr;
+  float* sums = to_bf16 ? scratch.take<float>(at_once * n_rows) : nullptr;
+  for (int64_t begin = part.tokens.begin; begin < part.tokens.end; begin += at_once) {
+    const Share tokens{begin, std::min(begin + at_once, part.tokens.end)};
+    for (int64_t token = begin; token < tokens.end; ++token) {
+      const int64_t i = token - begin;
+      if (block != nullptr) {
+        load_activation(args.x.row(token).data, n_in, args.activation, block + i * padded(n_in));
+        x[i] = block + i * padded(n_in);
+      } else {
+        x[i] = part.x + token * padded(n_in);
+      }
+    }
+    multiply({.weight = &args.weight,
+              .rows = part.rows,
+              .x = x,
+              .n_tokens = tokens.end - begin,
+              .out = to_bf16 ? sums : args.out_f32.row(begin).data + part.rows.begin,
+              .out_stride = to_bf16 ? n_rows : args.out_f32.stride[0]},
+             scratch);
+    if (to_bf16) store_rows(args, part, tokens, sums);
   }
 }
 
 }  // namespace
 
 void linear(Workers& workers, const ops::Linear& args) {
-  const int64_t n_in = args.weight.n_in;
   const int64_t n_tokens = args.x[0];
-  workers.shared().reset();
-  float* x = workers.shared().take<float>(n_tokens * n_in);
-  for (int64_t token = 0; token < n_tokens; ++token) {
-    load_activation(args.x.row(token).data, n_in, args.activation, x + token * n_in);
+  const int64_t n_in = args.weight.n_in;
+  const int64_t n_out = args.weight.n_out;
+  const int n_workers = workers.count_for(n_tokens * n_in * n_out);
+  if (n_tokens >= kTokensPerWorker * n_workers) {
+    workers.each(n_workers, [&](int worker, Scratch& scratch) {
+      const Share tokens = share_of(worker, n_workers, n_tokens, kRowUnit);
+      multiply_part(args, {.tokens = tokens, .rows = {0, n_out}, .x = nullptr}, scratch);
+    });
+    return;
   }
-  workers.each(workers.count(), [&](int worker, Scratch& scratch) {
-    const int64_t begin = args.weight.n_out * worker / workers.count();
-    const int64_t end = args.weight.n_out * (worker + 1) / workers.count();
-    float* row = scratch.take<float>(n_in);
-    for (int64_t o = begin; o < end; ++o) {
-      dequantise_row(args.weight, o, row);
-      for (int64_t token = 0; token < n_tokens; ++token) {
-        const float sum = dot(x + token * n_in, row, n_in);
-        if (args.out.data != nullptr) {
-          args.out(token, o) = to_bf16(sum);
-        } else {
-          args.out_f32(token, o) = sum;
-        }
-      }
-    }
+  workers.shared().reset();
+  float* x = workers.shared().take<float>(n_tokens * padded(n_in));
+  for (int64_t token = 0; token < n_tokens; ++token) {
+    load_activation(args.x.row(token).data, n_in, args.activation, x + token * padded(n_in));
+  }
+  workers.each(n_workers, [&](int worker, Scratch& scratch) {
+    const Share rows = share_of(worker, n_workers, n_out, kRowUnit);
+    multiply_part(args, {.tokens = {0, n_tokens}, .rows = rows, .x = x}, scratch);
   });
 }
 

@@ -1,10 +1,12 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <numeric>
 
 #include "base/rng.h"
 #include "cpu/kernels.h"
+#include "cpu/rows.h"
 
 namespace quire::cpu {
 
@@ -24,17 +26,17 @@ struct Descending {
 };
 
 bool all_finite(const float* x, int64_t n) {
-  bool finite = true;
-  for (int64_t i = 0; i < n; ++i) finite &= std::isfinite(x[i]);
-  return finite;
+  constexpr uint32_t kExponent = 0x7f800000U;  // all ones: NaN or infinity
+  uint32_t bad = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    bad |= static_cast<uint32_t>((std::bit_cast<uint32_t>(x[i]) & kExponent) == kExponent);
+  }
+  return bad == 0;
 }
 
-Token argmax(const float* x, int64_t n) {
-  int64_t best = 0;
-  for (int64_t i = 1; i < n; ++i) {
-    if (x[i] > x[best]) best = i;
-  }
-  return static_cast<Token>(best);
+// The first of the largest, which `largest` has found.
+Token first_of(const float* x, int64_t n, float value) {
+  return static_cast<Token>(std::find(x, x + n, value) - x);
 }
 
 bool changes_logits(const ops::SampleRow& row) {
@@ -87,14 +89,7 @@ const float* adjusted(const ops::SampleRow& row, Scratch& scratch, const float* 
   return logits;
 }
 
-// log sum_i exp(x[i]), given the largest of x.
-float log_sum_exp(const float* x, int64_t n, float largest) {
-  double sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(std::exp(x[i] - largest));
-  return largest + static_cast<float>(std::log(sum));
-}
-
-// How many tokens of a descending order are kept, and which; `weight` is exp(l - l_max).
+// The tokens that are left to draw from.
 struct Kept {
   int32_t* ids;
   int64_t count;
@@ -132,15 +127,11 @@ Kept truncate(const ops::SamplingSettings& settings, const float* weight, int64_
   return {order, kept};
 }
 
-Token draw(const ops::SampleRow& row, const float* logits, int64_t n, float largest,
+Token draw(const ops::SampleRow& row, const float* logits, int64_t n, float most,
            Scratch& scratch) {
   const ops::SamplingSettings& settings = *row.settings;
   float* weight = scratch.take<float>(n);
-  double total = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    weight[i] = std::exp((logits[i] - largest) / settings.temperature);
-    total += static_cast<double>(weight[i]);
-  }
+  const double total = exp_row(logits, n, most, 1.0F / settings.temperature, weight);
   const Kept kept = truncate(settings, weight, n, total, scratch);
   double kept_total = 0;
   for (int64_t i = 0; i < kept.count; ++i) {
@@ -183,15 +174,15 @@ ops::SampledToken sample_row(const ops::SampleRow& row, const float* raw, int64_
     return out;
   }
   const float* logits = adjusted(row, scratch, raw, n);
-  const Token best = argmax(logits, n);
-  const float largest = logits[best];
-  if (largest == kMinusInfinity) {
+  const float most = largest(logits, n);
+  if (most == kMinusInfinity) {
     out.verdict = ops::SampleVerdict::dead_end;
     return out;
   }
   const bool is_greedy = row.settings->temperature < kGreedyBelow;
-  out.token = is_greedy ? best : draw(row, logits, n, largest, scratch);
-  const float log_total = log_sum_exp(logits, n, largest);
+  out.token = is_greedy ? first_of(logits, n, most) : draw(row, logits, n, most, scratch);
+  const double total = exp_row(logits, n, most, 1.0F, scratch.take<float>(n));
+  const float log_total = most + static_cast<float>(std::log(total));
   out.logprob = logits[out.token] - log_total;
   list_top(logits, n, row.settings->top_logprobs, log_total, &out.top);
   return out;

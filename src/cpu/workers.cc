@@ -10,6 +10,10 @@ namespace {
 
 constexpr int64_t kChunkBytes = int64_t{64} << 10;
 
+// Handing work to another thread and waiting for it costs about a microsecond; a core does this
+// many multiply-adds in that time.
+constexpr int64_t kWorthAThread = 32768;
+
 }  // namespace
 
 void Scratch::reset() {
@@ -42,6 +46,10 @@ std::byte* Scratch::take_bytes(int64_t bytes) {
 Workers::Workers(int n_threads, HostMemory* memory)
     : pool_(n_threads), scratch_(), shared_(memory) {
   for (int worker = 0; worker < n_threads; ++worker) scratch_.emplace_back(memory);
+}
+
+int Workers::count_for(int64_t multiply_adds) const {
+  return static_cast<int>(std::clamp<int64_t>(multiply_adds / kWorthAThread, 1, count()));
 }
 
 void Workers::each(int n, const std::function<void(int worker, Scratch& scratch)>& body) {

@@ -34,11 +34,26 @@ class Scratch {
   int64_t used_ = 0;            // bytes of the last chunk
 };
 
+// The part [begin, end) of something that one worker does.
+struct Share {
+  int64_t begin;
+  int64_t end;
+};
+
+// Share `worker` of [0, n) among `workers`, in units of `unit`.
+inline Share share_of(int worker, int workers, int64_t n, int64_t unit = 1) {
+  const int64_t units = (n + unit - 1) / unit;
+  const int64_t end = units * (worker + 1) / workers * unit;
+  return {units * worker / workers * unit, end < n ? end : n};
+}
+
 class Workers {
  public:
   Workers(int n_threads, HostMemory* memory);
 
   int count() const { return pool_.workers(); }
+  // How many workers are worth waking for this much work: at least 1.
+  int count_for(int64_t multiply_adds) const;
   // Runs body(begin, end) over a fixed partition of [0, n).
   void split(int64_t n, const std::function<void(int64_t begin, int64_t end)>& body) {
     pool_.parallel_for(n, body);

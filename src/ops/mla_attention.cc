@@ -17,6 +17,7 @@ void mla_attention(Backend& backend, const MlaAttention& args) {
   CHECK(args.q_rope[0] == n_tokens && args.q_rope[1] == args.out[1]);
   CHECK(args.out[2] == args.kv.layout->kv_lora_rank);
   CHECK(args.q_rope[2] == args.kv.layout->rope_dim);
+  CHECK(args.scale > 0);
   if (args.out.size() == 0) return;
   backend.mla_attention(args);
 }

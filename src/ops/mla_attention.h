@@ -31,7 +31,7 @@ struct MlaAttention {
   PagedKv kv;
   TokenRows tokens;
   int32_t layer;
-  float scale;  // (nope + rope)^-1/2, times YaRN's m^2
+  float scale;  // > 0: (nope + rope)^-1/2, times YaRN's m^2
 };
 
 struct ExpandValue {

@@ -6,10 +6,6 @@ namespace quire::ops_test {
 
 namespace {
 
-// Errors that stay within their bounds and yet lean one way (a wrong scale, a dropped term) show in
-// the angle first. bfloat16 alone costs at most 2^-17 of it: the relative error of every value is
-// at most 2^-8, and 1 - cos <= error^2 / 2.
-constexpr double kCosineLoss = 1e-4;
 constexpr double kNormalFrom = 0x1p-120;  // smaller values have too few bits to point anywhere
 constexpr size_t kCosineFrom = 64;        // values: below, rounding alone can turn a vector
 
@@ -65,7 +61,7 @@ testing::AssertionResult matches(std::span<const float> found, const Expected& e
            << " times the bound)";
   }
   const double angle = cosine(found, expected.value);
-  if (found.size() >= kCosineFrom && angle < 1 - kCosineLoss) {
+  if (found.size() >= kCosineFrom && angle < 1 - expected.cosine_loss) {
     return testing::AssertionFailure() << "cosine 1 - " << 1 - angle;
   }
   return testing::AssertionSuccess();

@@ -1,0 +1,80 @@
+#include "cpu/multiply.h"
+
+#include <algorithm>
+
+#include "cpu/dequantise.h"
+#include "cpu/rows.h"
+
+namespace quire::cpu {
+
+namespace {
+
+// Weight rows that are dequantised at a time: they stay in the first-level cache.
+constexpr int64_t kRowsAtOnce = 16;
+
+// bf16 rows are read where they are; others, and rows of odd length, pass through float32.
+bool is_read_in_place(const WeightMatrix& weight) {
+  return weight.format == WeightFormat::bf16 && weight.n_in % kRowAlignment == 0;
+}
+
+void multiply_in_place(const Multiply& args) {
+  const View<const Bf16, 2>& rows = args.weight->bf16;
+  dot_rows({.a = args.x,
+            .m = args.n_tokens,
+            .b = nullptr,
+            .b_bf16 = rows.data + args.rows.begin * rows.stride[0],
+            .b_stride = rows.stride[0],
+            .n = args.rows.end - args.rows.begin,
+            .depth = args.weight->n_in,
+            .out = args.out,
+            .out_stride = args.out_stride});
+}
+
+}  // namespace
+
+void load_activation(const Bf16* x, int64_t n, Activation activation, float* out) {
+  bf16_to_float(x, n, out);
+  std::fill(out + n, out + padded(n), 0.0F);
+  round_activation(out, n, activation);
+}
+
+void round_activation(float* x, int64_t n, Activation activation) {
+  if (activation == Activation::bf16) return;
+  for (int64_t begin = 0; begin < n; begin += kFp8Block) {
+    const int64_t end = std::min(begin + kFp8Block, n);
+    const float amax = largest_magnitude(x + begin, end - begin);
+    const float scale = amax == 0 ? 1.0F : amax / kFp8Max;
+    for (int64_t i = begin; i < end; ++i) x[i] = to_float(to_fp8_e4m3(x[i] / scale)) * scale;
+  }
+}
+
+int64_t tokens_at_once(int64_t n_in) {
+  constexpr int64_t kFloats = int64_t{64} << 10;  // 256 KiB
+  return std::clamp<int64_t>(kFloats / padded(n_in) / 4 * 4, 4, 64);
+}
+
+void multiply(const Multiply& args, Scratch& scratch) {
+  if (args.rows.begin >= args.rows.end || args.n_tokens == 0) return;
+  if (is_read_in_place(*args.weight)) return multiply_in_place(args);
+  const int64_t stride = padded(args.weight->n_in);
+  float* rows = scratch.take<float>(kRowsAtOnce * stride);
+  for (int64_t begin = args.rows.begin; begin < args.rows.end; begin += kRowsAtOnce) {
+    const int64_t n = std::min(kRowsAtOnce, args.rows.end - begin);
+    for (int64_t row = 0; row < n; ++row) {
+      float* values = rows + row * stride;
+      dequantise_row(*args.weight, begin + row, values);
+      std::fill(values + args.weight->n_in, values + stride, 0.0F);
+    }
+    dot_rows({.a = args.x,
+              .m = args.n_tokens,
+              .b = rows,
+              .b_bf16 = nullptr,
+              .b_stride = stride,
+              .n = n,
+              .depth = stride,
+              .out = args.out + (begin - args.rows.begin),
+              .out_stride = args.out_stride});
+  }
+}
+
+}  // namespace quire::cpu
