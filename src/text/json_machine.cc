@@ -209,13 +209,19 @@ bool JsonMachine::in_number(const JsonSchema& schema, uint8_t byte) {
     case Number::whole:
     case Number::fraction:
     case Number::power:
+    case Number::last_power:
       break;
   }
-  if (is_digit(byte)) return number_ != Number::zero && has_room && become(number_);
+  if (is_digit(byte)) {
+    if (number_ == Number::power) return has_room && become(Number::last_power);
+    const bool may_go_on = number_ == Number::whole || number_ == Number::fraction;
+    return may_go_on && has_room && become(number_);
+  }
   const bool is_integral = number_ == Number::zero || number_ == Number::whole;
   if (byte == '.') return is_real && is_integral && may_extend && become(Number::point);
   if (byte == 'e' || byte == 'E') {
-    return is_real && number_ != Number::power && may_extend && become(Number::exponent);
+    const bool may_have = is_integral || number_ == Number::fraction;
+    return is_real && may_have && may_extend && become(Number::exponent);
   }
   end_value();
   return push(schema, byte);

@@ -79,7 +79,18 @@ class JsonMachine {
     first_item,   // behind [
     done,
   };
-  enum class Number : uint8_t { minus, zero, whole, point, fraction, exponent, sign, power };
+  // Two digits of exponent at most: every number let through is a finite double.
+  enum class Number : uint8_t {
+    minus,
+    zero,
+    whole,
+    point,
+    fraction,
+    exponent,
+    sign,
+    power,
+    last_power
+  };
 
   struct Frame {
     uint64_t seen = 0;  // bit i: names[i] was written

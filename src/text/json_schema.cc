@@ -50,7 +50,9 @@ Result<int32_t> JsonSchema::add_parameters(const Json& schema) {
   int32_t index = kAny;
   if (!schema.is_null()) {
     if (!schema.is_object()) return invalid_argument("parameters: expected an object");
-    index = TRY(add_at(schema, 0));
+    Json typed = schema;
+    if (!typed.contains("type")) typed["type"] = "object";
+    index = TRY(add_at(typed, 0));
   }
   Node node = nodes_[static_cast<size_t>(index)];
   node.kinds = kObject;

@@ -1,7 +1,6 @@
 #include "text/kimi_k26.h"
 
 #include "text/kimi_tokens.h"
-#include "text/python_json.h"
 #include "text/typescript_declaration.h"
 
 namespace quire {
@@ -16,11 +15,11 @@ size_t history_end(const std::vector<ChatMessage>& messages) {
   return 0;
 }
 
-// A schema that the conversion refuses is shown as JSON, as the publisher's code falls back to.
+// A schema that the conversion refuses is shown as compact JSON, as the publisher's template does.
 std::string declare(const Json& tools) {
   const auto declaration = typescript_declaration(tools);
   if (declaration.ok() && !declaration.value().empty()) return declaration.value();
-  return python_json(sorted_by_key(tools));
+  return dump_json(sorted_by_key(tools));
 }
 
 }  // namespace

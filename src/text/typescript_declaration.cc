@@ -294,11 +294,11 @@ Result<std::string> FunctionWriter::type(const Json& schema, const std::string& 
 }
 
 Result<std::string> FunctionWriter::any_of(const Json& schema, const std::string& indent) const {
+  const Json& types = schema["anyOf"];
   std::string out;
-  for (const Json& one : schema["anyOf"]) {
-    const std::string text = TRY(type(one, indent));
-    if (!out.empty()) out += " | ";
-    out += text;
+  for (size_t i = 0; i < types.size(); ++i) {
+    if (i > 0) out += " | ";
+    out += TRY(type(types[i], indent));
   }
   return out;
 }
@@ -371,9 +371,10 @@ Result<std::string> FunctionWriter::interfaces(const Json& parameters) {
   if (refers_to_whole_) out = TRY(whole_as_interface(parameters));
   const auto definitions = definitions_;  // those found below get no interface of their own
   for (const auto& [name, schema] : definitions) {
+    if (!schema.is_object()) return invalid_argument("$defs: expected schemas");
     TRY_OK(collect(schema));
     const std::string body = TRY(type(schema, ""));
-    const std::string description = schema.is_object() ? TRY(description_of(schema)) : "";
+    const std::string description = TRY(description_of(schema));
     if (!out.empty()) out += "\n";
     if (!description.empty()) out += comment_lines(description, "") + "\n";
     out += "interface " + name + " " + body;
