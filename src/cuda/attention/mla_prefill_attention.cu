@@ -108,6 +108,7 @@ struct RowState {
 // Turns scores into weights; returns by what earlier sums shrink.
 __device__ float2 update_softmax(float (&score)[kKeyTiles][4], RowState* state) {
   float shrink[2];
+#pragma unroll
   for (int half = 0; half < 2; ++half) {
     float largest = state->largest[half];
     for (int tile = 0; tile < kKeyTiles; ++tile) {
@@ -214,6 +215,7 @@ __global__ __launch_bounds__(kThreads) void prefill_kernel(const __grid_constant
     }
   }
 
+#pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int64_t token = my_query + 8 * half;
     if (token >= p.n_tokens) continue;
