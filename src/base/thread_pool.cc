@@ -28,8 +28,9 @@ struct ThreadPool::State {
   int workers = 1;
   const std::function<void(int64_t, int64_t)>* body = nullptr;
   int64_t n = 0;
-  std::atomic<uint64_t> generation{0};  // one more for each parallel_for, and at the end
-  std::atomic<int> pending{0};          // workers that have not finished this generation
+  std::atomic<uint64_t> generation{0};         // one more for each parallel_for, and at the end
+  std::atomic<int> pending{0};                 // ranges of this generation that are not finished
+  std::vector<std::atomic<uint64_t>> claimed;  // [workers] the last generation whose range is taken
   std::atomic<bool> stop{false};
   std::mutex mutex;
   std::condition_variable wake;
@@ -39,6 +40,15 @@ struct ThreadPool::State {
     const int64_t begin = n * worker / workers;
     const int64_t end = n * (worker + 1) / workers;
     if (begin < end) (*body)(begin, end);
+  }
+
+  // Runs a worker's range of generation `now`, unless somebody has taken it. Ranges of earlier
+  // generations were all taken then, so that a late worker finds nothing and touches nothing.
+  void claim_share(int worker, uint64_t now) {
+    uint64_t before = now - 1;
+    if (!claimed[static_cast<size_t>(worker)].compare_exchange_strong(before, now)) return;
+    run_share(worker);
+    pending.fetch_sub(1, std::memory_order_release);
   }
 
   // Waits for a generation after `seen`, and returns it.
@@ -58,8 +68,7 @@ struct ThreadPool::State {
     while (true) {
       seen = await(seen);
       if (stop.load(std::memory_order_acquire)) return;
-      run_share(worker);
-      pending.fetch_sub(1, std::memory_order_release);
+      claim_share(worker, seen);
     }
   }
 
@@ -75,6 +84,7 @@ struct ThreadPool::State {
 ThreadPool::ThreadPool(int workers) : state_(std::make_unique<State>()) {
   CHECK(workers >= 1);
   state_->workers = workers;
+  state_->claimed = std::vector<std::atomic<uint64_t>>(static_cast<size_t>(workers));
   State* state = state_.get();
   for (int worker = 1; worker < workers; ++worker) {
     state_->threads.emplace_back([state, worker] { state->serve(worker); });
@@ -101,6 +111,8 @@ void ThreadPool::parallel_for(int64_t n,
   state_->pending.store(state_->workers - 1, std::memory_order_relaxed);
   state_->announce();
   state_->run_share(0);
+  const uint64_t now = state_->generation.load(std::memory_order_relaxed);
+  for (int worker = 1; worker < state_->workers; ++worker) state_->claim_share(worker, now);
   int spin = 0;
   while (state_->pending.load(std::memory_order_acquire) != 0) {
     if (++spin < kSpins) {

@@ -1,8 +1,10 @@
 // ThreadPool: a fixed number of workers over a fixed partition of the work.
 //
-// parallel_for(n, body) gives worker w the range [w * n / workers, (w + 1) * n / workers): which
-// thread computes what depends on n and the pool's size alone, never on timing. Results must not
-// depend on the partition either; kernels keep whole output rows to one worker.
+// parallel_for(n, body) cuts [0, n) into one range a worker, [w * n / workers, (w + 1) * n /
+// workers): what is computed together depends on n and the pool's size alone, never on timing.
+// Results must not depend on the partition either; kernels keep whole output rows to one range.
+// A range whose worker has not come (it sleeps, or the machine runs something else) is run by the
+// caller: on a busy machine the pool is about as fast as one thread, not slower.
 // Why our own: work stealing would make the order of sums depend on timing, and OpenMP's runtime
 // gives false reports under ThreadSanitizer.
 #pragma once
@@ -23,7 +25,7 @@ class ThreadPool {
 
   int workers() const;
 
-  // Runs body(begin, end) on every worker whose range is not empty, and returns when all are done.
+  // Runs body(begin, end) once for every range that is not empty, and returns when all are done.
   // Called by one thread at a time, never from inside a body. Bodies do not throw.
   void parallel_for(int64_t n, const std::function<void(int64_t begin, int64_t end)>& body);
 
