@@ -13,6 +13,7 @@
 #include "model/single_sequence.h"
 #include "tools/commands.h"
 #include "tools/model_source.h"
+#include "tools/option_value.h"
 
 namespace quire {
 
@@ -98,13 +99,9 @@ void add_logits_command(CLI::App& app, ExitCode* exit_code) {
       ->check(CLI::Range(1, 1024));
   command->callback([command, exit_code] {
     LogitsOptions options;
-    options.source.dir = command->get_option("--model-path")->as<std::string>();
-    if (command->count("--kv-cache-dtype") > 0) {
-      options.kv_format = command->get_option("--kv-cache-dtype")->as<std::string>();
-    }
-    if (command->count("--threads") > 0) {
-      options.source.n_threads = command->get_option("--threads")->as<int>();
-    }
+    options.source.dir = option_value(*command, "--model-path", std::string());
+    options.source.n_threads = option_value(*command, "--threads", 0);
+    options.kv_format = option_value(*command, "--kv-cache-dtype", options.kv_format);
     const Status status = run(options);
     *exit_code = status.ok() ? ExitCode::ok : fail(status.error());
   });

@@ -107,7 +107,7 @@ def stored_bf16(name, weight):
 
 
 def stored_fp8(name, weight):
-    """Blocks of 128 x 128, ragged at the edges, for every linear map but the router and the head."""
+    """Blocks of 128 x 128, ragged at the edges, for all linear maps but the router and the head."""
     is_linear = name.endswith("_proj.weight") or name.endswith("_mqa.weight")
     if not is_linear:
         return stored_bf16(name, weight)
