@@ -104,6 +104,7 @@ class FunctionWriter {
   Status collect(const Json& schema);
   Status collect_object(const Json& schema);
   Status check_reference(const Json& schema);
+  Json* definition(std::string_view name);
 
   Result<std::string> docs(const Json& schema, const std::string& indent) const;
   Result<std::string> type(const Json& schema, const std::string& indent) const;
@@ -125,6 +126,14 @@ bool is_required(const Json& schema, const std::string& name) {
   return std::find(required->begin(), required->end(), Json(name)) != required->end();
 }
 
+// The definition of this name, or null.
+Json* FunctionWriter::definition(std::string_view name) {
+  for (auto& [known, schema] : definitions_) {
+    if (known == name) return &schema;
+  }
+  return nullptr;
+}
+
 Status FunctionWriter::check_reference(const Json& schema) {
   if (!schema["$ref"].is_string()) return invalid_argument("$ref: expected a string");
   const auto& target = schema["$ref"].get_ref<const std::string&>();
@@ -134,9 +143,7 @@ Status FunctionWriter::check_reference(const Json& schema) {
   }
   if (!target.starts_with("#/$defs/")) return invalid_argument("$ref: unsupported form");
   const std::string name = target.substr(target.rfind('/') + 1);
-  const bool is_known = std::any_of(definitions_.begin(), definitions_.end(),
-                                    [&](const auto& entry) { return entry.first == name; });
-  if (!is_known) return invalid_argument("$ref: no definition of that name");
+  if (definition(name) == nullptr) return invalid_argument("$ref: no definition of that name");
   return {};
 }
 
@@ -173,10 +180,8 @@ Status FunctionWriter::collect_object(const Json& schema) {
   if (definitions != schema.end() && is_truthy(*definitions)) {
     if (!definitions->is_object()) return invalid_argument("$defs: expected an object");
     for (const auto& [name, value] : definitions->items()) {
-      const auto known = std::find_if(definitions_.begin(), definitions_.end(),
-                                      [&](const auto& entry) { return entry.first == name; });
-      if (known != definitions_.end()) {
-        known->second = value;
+      if (Json* known = definition(name)) {
+        *known = value;
       } else {
         definitions_.emplace_back(name, value);
       }
