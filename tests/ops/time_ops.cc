@@ -1,0 +1,355 @@
+// time_ops [cpu|cuda]: a table of what each op takes at the shapes of one of eight tensor-parallel
+// ranks of Kimi K2 (hidden 7168, 8 heads, 384 experts of 256), beside the bytes it has to move.
+//
+// Times are of calls one after another, launches and host work included, the median of five rounds.
+// Not a test: nothing is compared. Weights are larger than the caches, or rotate among copies.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "backends.h"
+#include "base/bytes.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "ops/kv_append.h"
+#include "ops/linear.h"
+#include "ops/mla_attention.h"
+#include "ops/mla_prefill_attention.h"
+#include "ops/moe.h"
+#include "ops/rms_norm.h"
+#include "ops/sample.h"
+
+namespace quire::ops_test {
+
+namespace {
+
+constexpr double kReadBytesPerSecond = 4.66e12;  // measured read ceiling of one H200
+constexpr int64_t kHidden = 7168;
+constexpr int64_t kHeads = 8;
+constexpr int64_t kRank = 512;
+constexpr int64_t kRope = 64;
+
+enum class Fill { bf16, fp8, int4, zero };
+
+class Bench {
+ public:
+  explicit Bench(Backend& backend) : backend_(backend) {
+    Rng rng(1);
+    for (Fill fill : {Fill::bf16, Fill::fp8, Fill::int4}) {
+      std::vector<std::byte>& block = blocks_[static_cast<size_t>(fill)];
+      block.resize(kBlockBytes);
+      for (size_t i = 0; i < block.size(); i += 2) {
+        const float x = rng.next_float() - 0.5F;
+        if (fill == Fill::bf16) {
+          store_le(block, i, to_bf16(x * 0.1F).bits);
+        } else if (fill == Fill::fp8) {
+          block[i] = static_cast<std::byte>(to_fp8_e4m3(x).bits);
+          block[i + 1] = static_cast<std::byte>(to_fp8_e4m3(-x).bits);
+        } else {
+          store_le(block, i, static_cast<uint16_t>(rng.next_u64()));
+        }
+      }
+    }
+  }
+
+  std::byte* make(int64_t bytes, Fill fill) {
+    buffers_.push_back(allocate(backend_, bytes, "a timed op").value());
+    std::byte* data = buffers_.back().data();
+    if (fill == Fill::zero) {
+      backend_.fill(data, bytes, std::byte{0});
+      return data;
+    }
+    const std::vector<std::byte>& block = blocks_[static_cast<size_t>(fill)];
+    for (int64_t at = 0; at < bytes; at += kBlockBytes) {
+      backend_.copy_in(
+          data + at,
+          std::span(block).first(static_cast<size_t>(std::min(bytes - at, int64_t{kBlockBytes}))));
+    }
+    return data;
+  }
+  template <class T, class... Size>
+  View<T, int{sizeof...(Size)}> array(Fill fill, Size... size) {
+    const int64_t bytes = (int64_t{sizeof(T)} * ... * int64_t{size});
+    return view_of(reinterpret_cast<T*>(make(bytes, fill)), int64_t{size}...);
+  }
+  template <class T, class... Size>
+  View<T, int{sizeof...(Size)}> upload(const std::vector<T>& values, Size... size) {
+    const auto out = array<T>(Fill::zero, size...);
+    backend_.copy_in(reinterpret_cast<std::byte*>(out.data), std::as_bytes(std::span(values)));
+    return out;
+  }
+  WeightMatrix weight(WeightFormat format, int64_t n_out, int64_t n_in) {
+    WeightMatrix w{.format = format, .n_out = n_out, .n_in = n_in};
+    switch (format) {
+      case WeightFormat::bf16:
+        w.bf16 = array<Bf16>(Fill::bf16, n_out, n_in);
+        break;
+      case WeightFormat::fp8_block128: {
+        w.fp8 = array<Fp8E4m3>(Fill::fp8, n_out, n_in);
+        const std::vector<float> scales(static_cast<size_t>(div_up(n_out, 128) * div_up(n_in, 128)),
+                                        0.1F);
+        w.fp8_scale = upload(scales, div_up(n_out, 128), div_up(n_in, 128));
+        break;
+      }
+      case WeightFormat::int4_group:
+        w.group = 32;
+        w.int4 = array<uint8_t>(Fill::int4, n_out, n_in / 2);
+        w.int4_scale = array<Bf16>(Fill::bf16, n_out, n_in / 32);
+        break;
+    }
+    return w;
+  }
+
+  // `call` i of a round; rotate by i where the caches could hold the data.
+  void time(const std::string& name, double bytes, const std::function<void(int)>& call) {
+    const auto round = [&](int n) {
+      const auto begin = std::chrono::steady_clock::now();
+      for (int i = 0; i < n; ++i) call(i);
+      backend_.copy_out({}, nullptr);
+      return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    };
+    round(4);
+    const double guess = round(4) / 4;
+    const int n = std::clamp(static_cast<int>(0.02 / guess), 4, 400);
+    std::vector<double> seconds;
+    for (int i = 0; i < 5; ++i) seconds.push_back(round(n) / n);
+    std::sort(seconds.begin(), seconds.end());
+    const double floor = bytes / kReadBytesPerSecond;
+    std::printf("%-52s %9.2f MB %9.1f us %9.1f us %5.1f %%\n", name.c_str(), bytes / 1e6,
+                floor * 1e6, seconds[2] * 1e6, 100 * floor / seconds[2]);
+  }
+
+  Backend& backend() { return backend_; }
+  void forget() { buffers_.clear(); }
+
+ private:
+  static constexpr int64_t kBlockBytes = int64_t{16} << 20;
+
+  Backend& backend_;
+  std::vector<std::byte> blocks_[3];
+  std::vector<Buffer> buffers_;
+};
+
+double bytes_of(const WeightMatrix& w) {
+  const auto n = static_cast<double>(w.n_out * w.n_in);
+  switch (w.format) {
+    case WeightFormat::bf16:
+      return 2 * n;
+    case WeightFormat::fp8_block128:
+      return n;
+    case WeightFormat::int4_group:
+      return n / 2 + 2 * n / w.group;
+  }
+  return 0;
+}
+
+const char* name_of(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::bf16:
+      return "bf16";
+    case WeightFormat::fp8_block128:
+      return "fp8";
+    case WeightFormat::int4_group:
+      return "int4 g32";
+  }
+  return "";
+}
+
+constexpr WeightFormat kFormats[] = {WeightFormat::bf16, WeightFormat::fp8_block128,
+                                     WeightFormat::int4_group};
+
+void time_rows(Bench& b) {
+  const auto x = b.array<Bf16>(Fill::bf16, int64_t{64}, kHidden);
+  const auto weight = b.array<Bf16>(Fill::bf16, kHidden);
+  b.time("rms_norm 64 x 7168", 4.0 * 64 * kHidden, [&](int) {
+    ops::rms_norm(b.backend(), {.out = x, .x = x, .weight = weight, .eps = 1e-6F});
+  });
+  b.forget();
+}
+
+void time_linear(Bench& b) {
+  for (const WeightFormat stored : kFormats) {
+    for (const int64_t n_tokens : {1, 16, 64, 2048}) {
+      std::vector<WeightMatrix> weights;
+      for (int i = 0; i < 8; ++i) weights.push_back(b.weight(stored, 2112, kHidden));
+      const auto x = b.array<Bf16>(Fill::bf16, n_tokens, kHidden);
+      const auto out = b.array<Bf16>(Fill::zero, n_tokens, int64_t{2112});
+      const double moved = bytes_of(weights[0]) + static_cast<double>(n_tokens * 2 * (7168 + 2112));
+      b.time(
+          format("linear %s 2112 x 7168, %d tokens", name_of(stored), static_cast<int>(n_tokens)),
+          moved, [&](int i) {
+            ops::linear(
+                b.backend(),
+                {.out = out, .out_f32 = {}, .x = x, .weight = weights[static_cast<size_t>(i % 8)]});
+          });
+      b.forget();
+    }
+  }
+}
+
+void time_attention(Bench& b) {
+  constexpr int32_t kTokens = 8192;  // of a sequence
+  constexpr int32_t kPages = kTokens / kPageTokens;
+  for (const KvFormat stored : {KvFormat::bf16, KvFormat::fp8_e4m3_584}) {
+    for (const int32_t n : {1, 8, 64}) {
+      // At one request the layers keep the caches cold.
+      const int32_t n_layers = n == 1 ? 16 : 2;
+      const KvPageLayout layout = make_mla_layout(stored, n_layers, kRank, kRope);
+      PagedKv kv{.n_pages = int64_t{n} * kPages, .layout = &layout};
+      // As FP8 these bytes are values of about 0.1, and scales of about 0.05.
+      kv.pool = b.make(kv.n_pages * layout.page_bytes, Fill::bf16);
+      std::vector<int32_t> pages(static_cast<size_t>(kv.n_pages));
+      for (size_t i = 0; i < pages.size(); ++i) {
+        pages[i] = static_cast<int32_t>((i * 37) % pages.size());  // 37 is prime to all sizes here
+      }
+      std::vector<int32_t> rows;
+      for (int32_t row = 0; row < n; ++row) rows.push_back(row);
+      kv.table = b.upload(pages, int64_t{n}, int64_t{kPages});
+      const TokenRows tokens{
+          .row = b.upload(rows, int64_t{n}),
+          .position =
+              b.upload(std::vector<int32_t>(static_cast<size_t>(n), kTokens - 1), int64_t{n})};
+      const auto q_latent = b.array<Bf16>(Fill::bf16, int64_t{n}, kHeads, kRank);
+      const auto q_rope = b.array<Bf16>(Fill::bf16, int64_t{n}, kHeads, kRope);
+      const auto out = b.array<Bf16>(Fill::zero, int64_t{n}, kHeads, kRank);
+      const double moved =
+          static_cast<double>(kv.n_pages * layout.blocks[0].bytes + int64_t{4} * n * kHeads * 576);
+      b.time(format("mla_attention %s, 8 heads, %d x 8192", std::string(name(stored)).c_str(), n),
+             moved, [&](int i) {
+               ops::mla_attention(b.backend(), {.out = out,
+                                                .q_latent = q_latent,
+                                                .q_rope = q_rope,
+                                                .kv = kv,
+                                                .tokens = tokens,
+                                                .layer = i % n_layers,
+                                                .scale = 0.1F});
+             });
+      b.forget();
+    }
+  }
+}
+
+void time_prefill(Bench& b) {
+  constexpr int64_t kTokens = 4096;
+  const auto q = b.array<Bf16>(Fill::bf16, kTokens, kHeads, int64_t{128});
+  const auto k = b.array<Bf16>(Fill::bf16, kTokens, kHeads, int64_t{128});
+  const auto v = b.array<Bf16>(Fill::bf16, kTokens, kHeads, int64_t{128});
+  const auto q_rope = b.array<Bf16>(Fill::bf16, kTokens, kHeads, kRope);
+  const auto k_rope = b.array<Bf16>(Fill::bf16, kTokens, kRope);
+  const auto out = b.array<Bf16>(Fill::zero, kTokens, kHeads, int64_t{128});
+  b.time("mla_prefill_attention 8 heads, 4096 tokens", 2.0 * kTokens * kHeads * (4 * 128 + 64),
+         [&](int) {
+           ops::mla_prefill_attention(b.backend(), {.out = out,
+                                                    .lse = {},
+                                                    .q_nope = q,
+                                                    .q_rope = q_rope,
+                                                    .k_nope = k,
+                                                    .k_rope = k_rope,
+                                                    .v = v,
+                                                    .scale = 0.07F});
+         });
+  b.forget();
+}
+
+void time_experts(Bench& b, WeightFormat stored) {
+  constexpr int64_t kExperts = 384;
+  constexpr int64_t kInner = 256;
+  constexpr int64_t kTopK = 8;
+  std::vector<ops::ExpertWeights> table;
+  for (int64_t e = 0; e < kExperts; ++e) {
+    table.push_back({b.weight(stored, kInner, kHidden), b.weight(stored, kInner, kHidden),
+                     b.weight(stored, kHidden, kInner)});
+  }
+  Rng rng(2);
+  for (const int64_t n : {1, 8, 64, 1024}) {
+    std::vector<int32_t> experts;
+    std::vector<bool> is_used(kExperts);
+    for (int64_t i = 0; i < n * kTopK; ++i) {
+      experts.push_back(static_cast<int32_t>(rng.next_below(kExperts)));
+      is_used[static_cast<size_t>(experts.back())] = true;
+    }
+    const auto n_used = static_cast<double>(std::count(is_used.begin(), is_used.end(), true));
+    const auto chosen = b.upload(experts, n, kTopK);
+    const auto weights =
+        b.upload(std::vector<float>(static_cast<size_t>(n * kTopK), 0.1F), n, kTopK);
+    const auto x = b.array<Bf16>(Fill::bf16, n, kHidden);
+    const auto out = b.array<Bf16>(Fill::zero, n, kHidden);
+    const double expert_bytes = 2 * bytes_of(table[0].gate) + bytes_of(table[0].down);
+    b.time(format("moe_experts %s, %d tokens (%.0f experts)", name_of(stored), static_cast<int>(n),
+                  n_used),
+           n_used * expert_bytes + 4.0 * static_cast<double>(n) * kHidden, [&](int) {
+             ops::moe_experts(
+                 b.backend(),
+                 {.out = out, .x = x, .experts = chosen, .weights = weights, .table = table});
+           });
+  }
+  b.forget();
+}
+
+void time_routing(Bench& b) {
+  const auto scores = b.array<float>(Fill::zero, int64_t{64}, int64_t{384});
+  const auto bias = b.array<float>(Fill::zero, int64_t{384});
+  const auto experts = b.array<int32_t>(Fill::zero, int64_t{64}, int64_t{8});
+  const auto weights = b.array<float>(Fill::zero, int64_t{64}, int64_t{8});
+  b.time("moe_route 64 x 384, top 8", 4.0 * 64 * 384, [&](int) {
+    ops::moe_route(
+        b.backend(),
+        {.experts = experts, .weights = weights, .scores = scores, .bias = bias, .scaling = 2.5F});
+  });
+  b.forget();
+}
+
+void time_sampling(Bench& b) {
+  constexpr int64_t kVocab = 163840;
+  Rng rng(3);
+  std::vector<float> values(static_cast<size_t>(64 * kVocab));
+  for (float& x : values) x = 8 * rng.next_float();
+  const auto logits = b.upload(values, int64_t{64}, kVocab);
+  std::vector<ops::SampledToken> out(64);
+  for (const float top_p : {0.0F, 1.0F, 0.95F}) {
+    const ops::SamplingSettings settings{.temperature = top_p > 0 ? 1.0F : 0.0F,
+                                         .top_p = top_p > 0 ? top_p : 1.0F};
+    const std::vector<ops::SampleRow> rows(64, {.settings = &settings});
+    b.time(format("sample 64 x 163840, %s", top_p == 0   ? "greedy"
+                                            : top_p == 1 ? "temperature 1"
+                                                         : "top-p 0.95"),
+           4.0 * 64 * kVocab,
+           [&](int) { ops::sample(b.backend(), {.out = out, .logits = logits, .rows = rows}); });
+  }
+  b.forget();
+}
+
+std::unique_ptr<Backend> make_backend(const std::string& wanted) {
+  for (const BackendFactory& factory : backends()) {
+    if (factory.name.starts_with(wanted)) return factory.make();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+}  // namespace quire::ops_test
+
+int main(int argc, char** argv) {
+  const std::string wanted = argc > 1 ? argv[1] : "cuda";
+  const auto backend = quire::ops_test::make_backend(wanted);
+  if (backend == nullptr) {
+    std::fprintf(stderr, "time_ops: no backend '%s' here\n", wanted.c_str());
+    return 1;
+  }
+  std::printf("%-52s %12s %12s %12s %7s\n", "op", "bytes", "floor", "time", "share");
+  quire::ops_test::Bench bench(*backend);
+  quire::ops_test::time_rows(bench);
+  quire::ops_test::time_linear(bench);
+  quire::ops_test::time_attention(bench);
+  quire::ops_test::time_prefill(bench);
+  quire::ops_test::time_routing(bench);
+  for (const quire::WeightFormat stored : quire::ops_test::kFormats) {
+    quire::ops_test::time_experts(bench, stored);
+  }
+  quire::ops_test::time_sampling(bench);
+  return 0;
+}
