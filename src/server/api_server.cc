@@ -51,6 +51,11 @@ void ApiServer::open(const ServedModel& model, Generator& generator) {
 void ApiServer::drain() { post(Order::drain); }
 void ApiServer::abort_all() { post(Order::abort_all); }
 
+void ApiServer::close() {
+  desk_.reset();
+  if (operation_.joinable()) operation_.join();
+}
+
 void ApiServer::post(Event event) {
   if (inbox_.push(std::move(event))) parts_.responder.wake();
 }

@@ -62,6 +62,9 @@ class ApiServer final : public HttpHandler {
   void open(const ServedModel& model, Generator& generator);
   void drain();
   void abort_all();
+  // After the server's thread has ended, before `model` and `generator` go: ends the threads that
+  // look at them.
+  void close();
 
   void on_request(ExchangeId exchange, HttpRequest request) override;
   void on_gone(ExchangeId exchange) override;
