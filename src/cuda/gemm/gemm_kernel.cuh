@@ -5,6 +5,9 @@
 // weights), without staging in shared memory; the next issue's kernels replace it.
 #pragma once
 
+#include <algorithm>
+
+#include "base/bytes.h"
 #include "cuda/common/cuda_must.h"
 #include "cuda/common/reduce.cuh"
 #include "cuda/gemm/gemm_weights.cuh"
@@ -25,6 +28,8 @@ struct GemmTile {
 
 // Few tokens: many small blocks, the sum over k split among the warps of each.
 using SkinnyTile = GemmTile<2, 8, 8>;
+// More tokens than that, and too few outputs to fill the device with wide tiles.
+using MediumTile = GemmTile<8, 4, 4>;
 // Many tokens.
 using WideTile = GemmTile<8, 1, 4>;
 
@@ -48,15 +53,17 @@ __device__ void fold(float (&acc)[Tile::kColumnTiles][4], float (&part)[Tile::kC
   }
 }
 
-// Work of a block: outputs [16 * warps / slices] of one group, all its tokens, tile after tile.
-// Grid (output tiles, groups, sides), 128 or 256 threads, 8 KiB of shared memory when the sum is
-// split. Moves the weights once for each tile of 16 or 64 tokens: bound by memory below about 16
-// tokens, by the first-level cache above.
+// Work of a block: outputs [16 * warps / slices] of one group, every n_slots-th tile of its tokens.
+// Grid (output tiles, groups, sides * slots), 128 or 256 threads, 8 or 16 KiB of shared memory when
+// the sum is split. Moves the weights once for each tile of 16 or 64 tokens: bound by memory below
+// about 16 tokens, by the first-level cache above.
 template <WeightFormat kFormat, class Tile>
 __global__ __launch_bounds__(Tile::kThreads) void gemm_kernel(
     const __grid_constant__ GemmParams p) {
   __shared__ float shared[Tile::kSlices > 1 ? Tile::kSlices : 1][16][Tile::kTokens];
-  const GemmSide& side = p.sides[blockIdx.z];
+  const GemmSide& side = p.sides[blockIdx.z % p.n_sides];
+  const int64_t slot = blockIdx.z / p.n_sides;
+  const int64_t n_slots = gridDim.z / p.n_sides;
   const int64_t group = blockIdx.y;
   const int64_t begin = p.group_begin != nullptr ? p.group_begin[group] : 0;
   const int64_t end = p.group_begin != nullptr ? p.group_begin[group + 1] : p.n_rows;
@@ -74,7 +81,8 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_kernel(
   const int64_t block_begin = n_blocks * slice / Tile::kSlices;
   const int64_t block_end = n_blocks * (slice + 1) / Tile::kSlices;
 
-  for (int64_t first = begin; first < end; first += Tile::kTokens) {
+  for (int64_t first = begin + slot * Tile::kTokens; first < end;
+       first += n_slots * Tile::kTokens) {
     const bf16* x[Tile::kColumnTiles];
     const float* x_scale[Tile::kColumnTiles][2];
     for (int tile = 0; tile < Tile::kColumnTiles; ++tile) {
@@ -165,19 +173,32 @@ __global__ __launch_bounds__(Tile::kThreads) void gemm_kernel(
   }
 }
 
+// Tiles of tokens that a group has on average, and blocks of a launch with one block for each.
+template <class Tile>
+int64_t slots_of(const GemmParams& p) {
+  const int64_t tiles = div_up(p.n_rows, p.n_groups * Tile::kTokens);
+  return std::clamp<int64_t>(tiles, 1, 16384);  // grid.z ends at 65,535
+}
+template <class Tile>
+int64_t blocks_of(const GemmParams& p) {
+  return div_up(p.n_out, Tile::kOutputs) * p.n_groups * p.n_sides * slots_of<Tile>(p);
+}
+
 template <WeightFormat kFormat, class Tile>
 void launch_tile(const Context& context, const GemmParams& p) {
-  const dim3 grid(static_cast<unsigned>((p.n_out + Tile::kOutputs - 1) / Tile::kOutputs),
-                  static_cast<unsigned>(p.n_groups), static_cast<unsigned>(p.n_sides));
+  const dim3 grid(static_cast<unsigned>(div_up(p.n_out, Tile::kOutputs)),
+                  static_cast<unsigned>(p.n_groups),
+                  static_cast<unsigned>(p.n_sides * slots_of<Tile>(p)));
   gemm_kernel<kFormat, Tile><<<grid, Tile::kThreads, 0, context.stream>>>(p);
   CUDA_MUST(cudaGetLastError());
 }
 
 template <WeightFormat kFormat>
 void launch_format(const Context& context, const GemmParams& p) {
-  // Tokens of a group, on average: which tile wastes less.
   if (p.n_rows <= SkinnyTile::kTokens * p.n_groups) {
     launch_tile<kFormat, SkinnyTile>(context, p);
+  } else if (blocks_of<WideTile>(p) < 2 * context.n_sms) {
+    launch_tile<kFormat, MediumTile>(context, p);
   } else {
     launch_tile<kFormat, WideTile>(context, p);
   }
