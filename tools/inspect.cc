@@ -79,8 +79,11 @@ Result<Inspection> inspect(const std::string& dir) {
   return found;
 }
 
+// A key of the sparse attention indexer: e4m3 with one float32 scale, in either format of the rest.
 double kv_bytes_a_token(const ModelConfig& config, KvFormat format) {
-  return static_cast<double>(config.kv_layout(format).page_bytes) / kPageTokens;
+  const int64_t index_key_bytes = config.indexer_dim + static_cast<int64_t>(sizeof(float));
+  return static_cast<double>(config.kv_layout(format).page_bytes) / kPageTokens +
+         static_cast<double>(config.n_indexer_layers * index_key_bytes);
 }
 
 Json to_json(const std::map<std::string, DtypeTotal>& totals) {

@@ -436,7 +436,7 @@ TEST_F(Loading, Fp8MustAgreeWithItsConfigAndItsScales) {
   const std::string module = "model.layers.1.self_attn.o_proj";
   make_fp8(module);
   source_.scheme = WeightScheme::bf16;
-  expect_refused(module + ".weight\": is F8_E4M3, and the config's weights are none");
+  expect_refused(module + ".weight\": is F8_E4M3, and the config's weights are bf16");
   source_.scheme = WeightScheme::fp8_block128;
   tensors_[module + ".weight_scale_inv"].shape = {1};
   expect_refused("expected F32 [1, 1], found F32 [1]");
@@ -451,7 +451,7 @@ TEST_F(Loading, Int4MustAgreeWithItsConfigAndItsScales) {
   const std::string module = "model.layers.1.mlp.experts.0.gate_proj";
   make_all_experts(WeightFormat::int4_group);
   source_.scheme = WeightScheme::bf16;
-  expect_refused("is packed, and the config's weights are none");
+  expect_refused("is packed, and the config's weights are bf16");
   source_.scheme = WeightScheme::int4_group;
   source_.ignored.push_back(NamePattern::parse("re:.*experts\\.0.*").value());
   expect_refused(module + ".weight_packed\": is packed, and the config's ignore list");

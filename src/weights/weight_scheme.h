@@ -31,7 +31,7 @@ std::string_view name(WeightScheme scheme);
 struct WeightSource {
   CheckpointNaming naming = CheckpointNaming::plain;
   WeightScheme scheme = WeightScheme::bf16;
-  std::string scheme_text = "none";  // as config.json names it
+  std::string scheme_text = "bf16";  // as config.json names it
   int group = 0;                     // int4_group: 32 or 128
   // Modules that the scheme leaves alone (compressed-tensors `ignore`), without the naming prefix.
   std::vector<NamePattern> ignored;
