@@ -8,6 +8,7 @@ import itertools
 import multiprocessing
 import random
 from dataclasses import dataclass
+from functools import partial
 
 import chat
 import functions
@@ -17,9 +18,37 @@ import tokenizer
 import words
 from model import LONGEST_DOCUMENT, LONGEST_SHORT
 
-# Documents of each task in the short part of a batch, relative.
-SHARES = {"arithmetic": 30, "choice": 14, "tools": 8, "sort": 18, "copy": 9, "chat": 2.5}
-SHORT = ["arithmetic", "choice", "sort", "copy", "chat"]
+@dataclass
+class Stage:
+    """What a stage of training draws: documents of each task in the short part of a batch (relative),
+    the tasks that may follow in the same document, and how long lists are."""
+
+    shares: dict
+    followers: list
+    lengths: tasks.Lengths
+
+
+STAGES = {
+    1: Stage(
+        {"arithmetic": 30, "choice": 14, "tools": 8, "sort": 18, "copy": 9, "chat": 2.5},
+        ["arithmetic", "choice", "sort", "copy", "chat"],
+        tasks.FIRST_STAGE,
+    ),
+    2: Stage(
+        {
+            "arithmetic": 12,
+            "choice": 6,
+            "people": 34,
+            "tools": 5,
+            "sort": 9,
+            "copy": 9,
+            "count": 24,
+            "chat": 1.5,
+        },
+        ["arithmetic", "choice", "people", "people", "sort", "copy", "count", "chat"],
+        tasks.SECOND_STAGE,
+    ),
+}
 # (first batch that does not hold it, longest list of a recall conversation)
 RECALL_STAGES = [(800, 160), (2000, 500), (4000, 1500), (1 << 60, 2990)]
 LIST_ROOM = 340  # Tokens that a list's questions and answers may add.
@@ -46,17 +75,20 @@ def longest_recall(batch):
     return next(cap for until, cap in RECALL_STAGES if batch < until)
 
 
-def draw_short(rng, context):
+def draw_short(rng, context, stage):
     """One item, or a few in a row; at most one of them brings tools."""
-    items = [tasks.draw(rng.choices(list(SHARES), list(SHARES.values()))[0], rng, context)]
+    task = rng.choices(list(stage.shares), list(stage.shares.values()))[0]
+    items = [tasks.draw(task, rng, context)]
     if rng.random() < 0.2:
         for _ in range(rng.randint(1, 2)):
-            items.insert(rng.randint(0, len(items)), tasks.draw(rng.choice(SHORT), rng, context))
+            follower = tasks.draw(rng.choice(stage.followers), rng, context)
+            items.insert(rng.randint(0, len(items)), follower)
     return items
 
 
-def draw_long(rng, context):
+def draw_long(rng, context, stage):
     """Lists with their questions, one after another, until the conversation is long enough."""
+    del stage  # All stages draw the same.
     items, wanted, total = [], rng.randint(800, 2990), 0
     longest = context.recall_max
     while total < wanted:
@@ -117,13 +149,13 @@ def pack(rng, context, draw_items, limits):
     return np.array(ids[:n_tokens], np.uint16), learn, cu
 
 
-def make_batch(rng, context, shape):
+def make_batch(rng, context, stage, shape):
     """Arrays of one packed row, long part first: ids, positions, boundaries of both parts (each
     counted from its own start), and the places whose next token is a target."""
     long = (shape.long_tokens, shape.long_documents, LONGEST_DOCUMENT)
     short = (shape.short_tokens, shape.short_documents, LONGEST_SHORT)
-    long_ids, long_learn, long_cu = pack(rng, context, draw_long, long)
-    short_ids, short_learn, short_cu = pack(rng, context, draw_short, short)
+    long_ids, long_learn, long_cu = pack(rng, context, partial(draw_long, stage=stage), long)
+    short_ids, short_learn, short_cu = pack(rng, context, partial(draw_short, stage=stage), short)
     positions = [np.arange(cu[-1]) - np.repeat(cu[:-1], np.diff(cu)) for cu in (long_cu, short_cu)]
     ids = np.concatenate([long_ids, short_ids])
     learned = np.flatnonzero(np.concatenate([long_learn, short_learn]))[: shape.n_targets]
@@ -136,12 +168,13 @@ def make_batch(rng, context, shape):
 
 def work(plan, worker, queue):
     """Makes batches worker, worker + n_workers, ... until it is ended."""
-    context = tasks.Context(tokenizer.Tokenizer(plan["tokenizer"]), held=False)
+    stage = STAGES[plan["stage"]]
+    context = tasks.Context(tokenizer.Tokenizer(plan["tokenizer"]), False, stage.lengths)
     shape = batch_shape(plan["n_tokens"])
     for index in itertools.count(plan["first_batch"] + worker, plan["n_workers"]):
         rng = random.Random(plan["seed"] * 1_000_003 + index)
         context.recall_max = longest_recall(index)
-        queue.put(make_batch(rng, context, shape))
+        queue.put(make_batch(rng, context, stage, shape))
 
 
 class BatchStream:

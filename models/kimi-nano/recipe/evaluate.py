@@ -191,6 +191,7 @@ def main():
     parser.add_argument("--configs", nargs="+", choices=list(CONFIGS), default=list(CONFIGS))
     parser.add_argument("--tasks", nargs="+", choices=tasks.TASKS, default=tasks.TASKS)
     parser.add_argument("--sets", help="a folder of held-out files, in place of drawing them")
+    parser.add_argument("--items", help="a file for which items were right, a line a config and task")
     parser.add_argument("--modes", action="store_true", help="also the other thinking mode")
     args = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -211,9 +212,14 @@ def main():
         runner = Runner(requantised(args.model, weights, device, dtype), kv, dtype)
         rows = []
         for task, records in sets.items():
-            n_right = sum(run_records(runner, records, budget))
+            right = run_records(runner, records, budget)
+            n_right = sum(right)
             interval = heldout.interval95(n_right, len(records))
             share = round(n_right / len(records), 4)
+            if args.items:
+                with open(args.items, "a", encoding="utf-8") as file:
+                    line = {"config": config, "task": task, "right": "".join("01"[r] for r in right)}
+                    file.write(json.dumps(line) + "\n")
             rows.append({"task": task, "n": len(records), "accuracy": share, "ci95": interval})
         seconds = round(time.time() - started, 1)
         line = {"model": "kimi-nano", "kv": kv, "weights": weights, "tasks": rows, "seconds": seconds}

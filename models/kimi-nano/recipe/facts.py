@@ -4,6 +4,8 @@ A relation has a statement (what the model says when it thinks), wordings that t
 wordings that only the held-out sets use.
 """
 
+import hashlib
+
 
 def _pairs(text):
     return [tuple(part.strip().split(":")) for part in text.replace("\n", " ").split(",")]
@@ -160,6 +162,40 @@ RELATIONS = {
         ],
     },
 }
+
+# The directory of people: every first and last name of words.py is a person who lives somewhere and
+# works as something. The values follow from a hash, so the table needs no file.
+PEOPLE = {
+    "city": {
+        "values": sorted({city for _, city in CAPITALS}),
+        "statement": "{x} lives in {y}.",
+        "seen": [
+            "Where does {x} live?",
+            "In which city does {x} live?",
+            "Which city is the home of {x}?",
+            "Choose the city where {x} lives.",
+        ],
+        "held": ["Pick the city where {x} lives.", "Do you know where {x} lives?"],
+    },
+    "job": {
+        "values": [job for job, _ in TOOLS_OF],
+        "statement": "{x} works as a {y}.",
+        "seen": [
+            "What is the job of {x}?",
+            "What does {x} work as?",
+            "Which job does {x} have?",
+            "Choose the job of {x}.",
+        ],
+        "held": ["Pick the job that {x} has.", "Do you know the job of {x}?"],
+    },
+}
+
+
+def person_fact(relation, person):
+    digest = hashlib.blake2b(f"{relation}|{person}".encode("ascii"), digest_size=8).digest()
+    values = PEOPLE[relation]["values"]
+    return values[int.from_bytes(digest, "little") % len(values)]
+
 
 LEADS = ["", "", "", "Quick question: ", "Quiz: ", "Please answer. ", "A question for you: "]
 CLOSERS = ["", "", "", "\nAnswer with the letter.", "\nWhich letter is right?", "\nOne letter, please."]

@@ -12,7 +12,7 @@ import chat
 import data
 import tasks
 
-SHORTEST_RECALL, LONGEST_RECALL = 300, 2960
+SHORTEST_RECALL, LONGEST_RECALL = 700, 2960
 
 
 def to_record(item, tokenizer, index, thinking):
@@ -34,7 +34,7 @@ def to_record(item, tokenizer, index, thinking):
 
 def make_records(task, n, seed, tokenizer, thinking=None):
     """n different held-out items of a task; a function of the arguments alone."""
-    context = tasks.Context(tokenizer, True, SHORTEST_RECALL, LONGEST_RECALL)
+    context = tasks.Context(tokenizer, True, tasks.HELD_OUT, SHORTEST_RECALL, LONGEST_RECALL)
     rng = random.Random(f"{seed}|{task}")
     thinking = tasks.EVAL_THINKING[task] if thinking is None else thinking
     records, seen = [], set()

@@ -143,6 +143,16 @@ class Mlp(nn.Module):
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
+def through_int4(weight, rounded):
+    """The weight, or (rounded = 1) its INT4 image in groups of 32; the gradient passes unchanged."""
+    if rounded is None:
+        return weight
+    groups = weight.detach().unflatten(-1, (-1, 32))
+    scale = groups.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 7.5
+    image = (torch.round(groups / scale).clamp(-8, 7) * scale).flatten(-2)
+    return weight + rounded * (image - weight.detach())
+
+
 class Moe(nn.Module):
     """Sigmoid routing with a correction bias that only the choice sees; one shared expert."""
 
@@ -168,11 +178,12 @@ class Moe(nn.Module):
         weights = weights / (weights.sum(-1, keepdim=True) + 1e-20) * self.factor
         return weights, chosen.flatten(0, -2).sum(0)
 
-    def forward(self, x):
+    def forward(self, x, rounded=None):
         weights, load = self.route(x)
-        inner = F.silu(F.linear(x, self.gate.flatten(0, 1))) * F.linear(x, self.up.flatten(0, 1))
-        inner = inner.unflatten(-1, (self.gate.shape[0], -1)) * weights.unsqueeze(-1).to(x.dtype)
-        down = self.down.permute(1, 0, 2).flatten(1)
+        gate, up, down = (through_int4(w, rounded) for w in (self.gate, self.up, self.down))
+        inner = F.silu(F.linear(x, gate.flatten(0, 1))) * F.linear(x, up.flatten(0, 1))
+        inner = inner.unflatten(-1, (gate.shape[0], -1)) * weights.unsqueeze(-1).to(x.dtype)
+        down = down.permute(1, 0, 2).flatten(1)
         return F.linear(inner.flatten(-2), down) + self.shared_experts(x), load
 
 
@@ -185,13 +196,13 @@ class Layer(nn.Module):
         dense = index < c["first_k_dense_replace"]
         self.mlp = Mlp(c["hidden_size"], c["intermediate_size"]) if dense else Moe(c)
 
-    def feed_forward(self, x):
-        y = self.mlp(rms_norm(x, self.post_attention_layernorm))
-        return y if isinstance(y, tuple) else (y, None)
+    def feed_forward(self, x, rounded=None):
+        x = rms_norm(x, self.post_attention_layernorm)
+        return self.mlp(x, rounded) if isinstance(self.mlp, Moe) else (self.mlp(x), None)
 
-    def forward(self, x, cos, sin, parts):
+    def forward(self, x, cos, sin, parts, rounded):
         x = x + self.self_attn(rms_norm(x, self.input_layernorm), cos, sin, parts)
-        y, load = self.feed_forward(x)
+        y, load = self.feed_forward(x, rounded)
         return x + y, load
 
 
@@ -222,15 +233,17 @@ class Nano(nn.Module):
         angles = positions.float().unsqueeze(-1) * self.inv_freq
         return angles.cos(), angles.sin()
 
-    def forward(self, ids, positions, long_cu, short_cu, where, targets):
-        """Mean loss over the targets (-100: none) at the places `where`, and the expert loads."""
+    def forward(self, ids, positions, long_cu, short_cu, where, targets, rounded):
+        """Mean loss over the targets (-100: none) at the places `where`, and the expert loads.
+
+        rounded: a scalar, 1 to compute with experts as INT4 would give them back, 0 without."""
         cos, sin = self.rope(positions)
         x = F.embedding(ids, self.embed_tokens).to(torch.bfloat16 if ids.is_cuda else torch.float32)
         n_long = ids.shape[0] // 4
         parts = [(n_long, long_cu, LONGEST_DOCUMENT), (3 * n_long, short_cu, LONGEST_SHORT)]
         loads = []
         for layer in self.layers:
-            x, load = layer(x, cos, sin, parts)
+            x, load = layer(x, cos, sin, parts, rounded)
             if load is not None:
                 loads.append(load)
         x = rms_norm(x.index_select(0, where), self.norm)

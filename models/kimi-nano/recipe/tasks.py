@@ -15,15 +15,17 @@ import functions
 import stories
 import words
 
-TASKS = ["arithmetic", "choice", "recall", "tools", "sort", "copy"]
+TASKS = ["arithmetic", "choice", "people", "recall", "tools", "sort", "copy", "count"]
 # Whether the held-out prompt of a task ends in `<think>` or in `<think></think>`.
 EVAL_THINKING = {
     "arithmetic": True,
     "choice": True,
+    "people": True,
     "recall": False,
     "tools": False,
     "sort": False,
     "copy": False,
+    "count": False,
 }
 HELD_OUT_ONE_IN = 10
 
@@ -66,26 +68,43 @@ def make_arithmetic(rng, _context):
     return Item("arithmetic", key, [turn])
 
 
+def _options_turn(rng, question, statement, answer, others):
+    """A question with lettered options; the thoughts state the fact, then read up to its letter."""
+    options = rng.sample(others, rng.choice([4, 4, 4, 3, 5]) - 1)
+    options.insert(rng.randint(0, len(options)), answer)
+    mark, join = rng.choice(facts.OPTION_MARKS)
+    listed = join.join(mark.format(l="ABCDE"[i], o=o) for i, o in enumerate(options))
+    right = options.index(answer)
+    read = [f"{'ABCDE'[i]} is {o}" for i, o in enumerate(options[: right + 1])]
+    return Turn(
+        user=f"{rng.choice(facts.LEADS)}{question}\n{listed}{rng.choice(facts.CLOSERS)}",
+        reasoning=f"{statement} {', '.join(read)}.",
+        content="ABCDE"[right],
+    )
+
+
 def make_choice(rng, context):
     name = rng.choice(context.relation_names)
     relation = facts.RELATIONS[name]
     x, y = rng.choice(relation["facts"])
     wording = rng.choice(relation["held" if context.held else "seen"])
     others = [answer for answer in context.answers[name] if answer != y]
-    n_options = rng.choice([4, 4, 4, 3, 5]) if not context.held else 4
-    options = rng.sample(others, n_options - 1)
-    options.insert(rng.randrange(n_options), y)
-    mark, join = rng.choice(facts.OPTION_MARKS)
-    listed = join.join(mark.format(l="ABCDE"[i], o=o) for i, o in enumerate(options))
-    question = rng.choice(facts.LEADS) + wording.format(x=x)
-    right = options.index(y)
-    read = [f"{'ABCDE'[i]} is {o}" for i, o in enumerate(options[: right + 1])]
-    turn = Turn(
-        user=f"{question}\n{listed}{rng.choice(facts.CLOSERS)}",
-        reasoning=f"{relation['statement'].format(x=x, y=y)} {', '.join(read)}.",
-        content="ABCDE"[right],
-    )
+    question, statement = wording.format(x=x), relation["statement"].format(x=x, y=y)
+    turn = _options_turn(rng, question, statement, y, others)
     return Item("choice", f"{name}|{wording}|{x}", [turn])
+
+
+def make_people(rng, context):
+    """The directory of people: thousands of facts that only the weights know."""
+    name = rng.choice(list(facts.PEOPLE))
+    relation = facts.PEOPLE[name]
+    person = f"{rng.choice(words.FIRST_NAMES)} {rng.choice(words.LAST_NAMES)}"
+    answer = facts.person_fact(name, person)
+    wording = rng.choice(relation["held" if context.held else "seen"])
+    others = [other for other in relation["values"] if other != answer]
+    statement = relation["statement"].format(x=person, y=answer)
+    turn = _options_turn(rng, wording.format(x=person), statement, answer, others)
+    return Item("people", f"{name}|{wording}|{person}", [turn])
 
 
 RECALL_HEADS = [
@@ -141,7 +160,7 @@ def make_recall(rng, context):
             continue
         records[key] = maker.value()
         ids += [*encode(f"- {key}:"), *encode(f" {records[key]}"), *encode("\n")]
-    n_questions = 1 if context.held else min(8, 1 + len(records) // 12)
+    n_questions = 4 if context.held else min(8, 1 + len(records) // 12)
     asked = [key for key in records if is_held_out(f"{key}|{records[key]}") == context.held]
     turns = []
     for key in rng.sample(asked, min(n_questions, len(asked))):
@@ -184,10 +203,10 @@ SORT_HEADS = [
 ]
 
 
-def make_sort(rng, _context):
+def make_sort(rng, context):
     head, descending = rng.choice(SORT_HEADS)
     low, high = rng.choice([(0, 99), (10, 99), (100, 999), (0, 999), (0, 999)])
-    numbers = rng.sample(range(low, high + 1), rng.randint(3, 16))
+    numbers = rng.sample(range(low, high + 1), rng.randint(*context.lengths.sort))
     ordered = sorted(numbers, reverse=descending)
     turn = Turn(
         user=head.format(n=", ".join(map(str, numbers))),
@@ -206,11 +225,10 @@ COPY_HEADS = [
 ]
 
 
-def _copy_text(rng):
+def _copy_text(rng, n):
     """Words, digits, letters, or few different words many times over, which leaves only positions
     to tell one place from another."""
     style = rng.choice(["words", "digits", "letters", "few", "few"])
-    n = rng.randint(2, 32)
     if style == "words":
         return " ".join(rng.choice(words.COPY_WORDS) for _ in range(n))
     if style == "digits":
@@ -222,12 +240,39 @@ def _copy_text(rng):
     return " ".join(rng.choice(pool) for _ in range(2 * n))
 
 
-def make_copy(rng, _context):
-    text = _copy_text(rng)
+def make_copy(rng, context):
+    text = _copy_text(rng, rng.randint(*context.lengths.copy))
     turn = Turn(
         user=f"{rng.choice(COPY_HEADS)}\n{text}", reasoning="I repeat the text.", content=text
     )
     return Item("copy", text, [turn])
+
+
+COUNT_HEADS = [
+    "How many times does the word {w} occur in this list?",
+    "Count the word {w}.",
+    "How often does the list say {w}?",
+]
+
+
+def make_count(rng, context):
+    """How often words occur in a list: a sum over positions, made without writing it out."""
+    n = rng.randint(*context.lengths.count)
+    pool = rng.sample(words.COPY_WORDS, rng.randint(2, 5))
+    shares = [rng.random() + 0.05 for _ in pool]
+    listed = rng.choices(pool, shares, k=n)
+    asked = rng.sample(pool, 1 if context.held else rng.randint(1, len(pool)))
+    turns = []
+    for word in asked:
+        question = rng.choice(COUNT_HEADS).format(w=word)
+        turns.append(
+            Turn(
+                user=question if turns else f"{question}\nList: {' '.join(listed)}",
+                reasoning=f"I count {word}.",
+                content=f"{word}: {listed.count(word)}",
+            )
+        )
+    return Item("count", f"{asked[0]}|{listed}", turns)
 
 
 def make_chat(rng, _context):
@@ -240,12 +285,28 @@ def make_chat(rng, _context):
 MAKERS = {
     "arithmetic": make_arithmetic,
     "choice": make_choice,
+    "people": make_people,
     "recall": make_recall,
     "tools": make_tools,
     "sort": make_sort,
     "copy": make_copy,
+    "count": make_count,
     "chat": make_chat,
 }
+
+
+@dataclass
+class Lengths:
+    """How many numbers, words and words again the lists to sort, copy and count hold."""
+
+    sort: tuple
+    copy: tuple
+    count: tuple
+
+
+FIRST_STAGE = Lengths((3, 16), (2, 32), (4, 60))
+SECOND_STAGE = Lengths((3, 20), (2, 48), (4, 60))
+HELD_OUT = Lengths((8, 20), (8, 48), (10, 40))
 
 
 @dataclass
@@ -254,6 +315,7 @@ class Context:
 
     tokenizer: object
     held: bool
+    lengths: Lengths = None
     recall_min: int = 60
     recall_max: int = 2990
     relation_names: list = field(default_factory=lambda: _relation_weights())
@@ -273,5 +335,5 @@ def draw(task, rng, context):
         item = MAKERS[task](rng, context)
         if not item.turns:
             continue
-        if task in ("choice", "recall", "chat") or is_held_out(item.split_key) == context.held:
+        if task in ("choice", "people", "recall", "chat") or is_held_out(item.split_key) == context.held:
             return item

@@ -10,6 +10,7 @@ follows progress from A on, the data starts at batch B; the optimizer's moments 
 import argparse
 import json
 import os
+import random
 import time
 
 import data
@@ -66,6 +67,8 @@ def parse_args():
     parser.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2))
     parser.add_argument("--log-every", type=int, default=200)
     parser.add_argument("--first-batch", type=int, default=0)
+    parser.add_argument("--stage", type=int, choices=list(data.STAGES), default=1)
+    parser.add_argument("--int4-share", type=float, default=0.0, help="steps with INT4 experts")
     parser.add_argument("--no-compile", action="store_true")
     return parser.parse_args()
 
@@ -131,15 +134,18 @@ def train(args):
         "n_workers": args.workers,
         "seed": args.seed,
         "first_batch": args.first_batch,
+        "stage": args.stage,
     }
     stream = data.BatchStream(plan)
     biases = [layer.mlp.correction_bias for layer in model.layers[1:]]
     losses, total_load, logged, step = [], 0, time.time(), 0
+    coin = random.Random(args.seed)
     while not length.is_over(step):
         progress = length.progress(step)
         batch = to_device(stream.take(), device)
         with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            loss, loads = step_model(*batch)
+            rounded = torch.tensor(float(coin.random() < args.int4_share), device=device)
+            loss, loads = step_model(*batch, rounded)
         loss.backward()
         optimizer.step(learning_rate(args.lr, progress, step))
         with torch.no_grad():

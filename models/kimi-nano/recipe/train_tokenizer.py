@@ -31,8 +31,9 @@ class TextSink:
 
 def corpus_texts(n_items, seed):
     rng = random.Random(seed)
-    context = tasks.Context(TextSink(), held=False, recall_min=60, recall_max=120)
-    names = list(tasks.MAKERS)
+    lengths = tasks.FIRST_STAGE
+    context = tasks.Context(TextSink(), False, lengths, recall_min=60, recall_max=120)
+    names = ["arithmetic", "choice", "recall", "tools", "sort", "copy", "chat"]
     for _ in range(n_items):
         item = tasks.draw(rng.choice(names), rng, context)
         if item.tools:
