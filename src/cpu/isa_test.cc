@@ -59,6 +59,8 @@ class Outputs {
     std::vector<Bf16> narrow(size);
     keep(static_cast<float>(exp_row(x.data(), n, 3.0F, 0.7F, out.data())));
     keep(out);
+    sigmoid_row(x.data(), n, out.data());
+    keep(out);
     silu_mul_row(x.data(), y.data(), n, out.data());
     keep(out);
     add_weighted_row(x.data(), 0.3F, n, out.data());

@@ -16,8 +16,8 @@ void route_token(const ops::MoeRoute& args, int64_t token, Scratch& scratch) {
   float* key = scratch.take<float>(n_experts);
   auto* order = scratch.take<int32_t>(n_experts);
   bool has_nan = false;
+  sigmoid_row(args.scores.row(token).data, n_experts, probability);
   for (int64_t e = 0; e < n_experts; ++e) {
-    probability[e] = 1.0F / (1.0F + std::exp(-args.scores(token, e)));
     key[e] = probability[e] + args.bias.data[e];
     has_nan |= std::isnan(key[e]);
     order[e] = static_cast<int32_t>(e);

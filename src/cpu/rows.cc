@@ -65,10 +65,9 @@ HWY_INLINE void each_16(const X* x, int64_t n, Body body) {
   for (int p = 0; p < kParts; ++p) body(load(tail.values + p * kWidth), p);
 }
 
-HWY_INLINE Vec silu(Vec x) {
-  const Vec one = hn::Set(F32(), 1.0F);
-  return hn::Div(x, hn::Add(one, exp(hn::Neg(x))));
-}
+HWY_INLINE Vec one_plus_exp(Vec x) { return hn::Add(hn::Set(F32(), 1.0F), exp(x)); }
+
+HWY_INLINE Vec silu(Vec x) { return hn::Div(x, one_plus_exp(hn::Neg(x))); }
 
 // Bits of e4m3 in the low byte of each lane. Below 2^-6 there is no implicit one: 2 v - 2^-6 takes
 // it away, exactly.
@@ -166,6 +165,11 @@ double exp_row_target(const float* x, int64_t n, float shift, float factor, floa
   return total;
 }
 
+void sigmoid_row_target(const float* x, int64_t n, float* out) {
+  map(x, n, out,
+      [](Vec v) HWY_ATTR { return hn::Div(hn::Set(F32(), 1.0F), one_plus_exp(hn::Neg(v))); });
+}
+
 void rms_norm_row_target(const Bf16* x, const Bf16* weight, int64_t n, float eps, Bf16* out) {
   Lanes squares = zero_lanes();
   each_16(x, n,
@@ -243,6 +247,7 @@ HWY_EXPORT(int4_to_float_target);
 HWY_EXPORT(largest_magnitude_target);
 HWY_EXPORT(largest_target);
 HWY_EXPORT(exp_row_target);
+HWY_EXPORT(sigmoid_row_target);
 HWY_EXPORT(rms_norm_row_target);
 HWY_EXPORT(add_row_target);
 HWY_EXPORT(silu_mul_bf16);
@@ -269,6 +274,9 @@ float largest_magnitude(const float* x, int64_t n) {
 float largest(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(largest_target)(x, n); }
 double exp_row(const float* x, int64_t n, float shift, float factor, float* out) {
   return HWY_DYNAMIC_DISPATCH(exp_row_target)(x, n, shift, factor, out);
+}
+void sigmoid_row(const float* x, int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(sigmoid_row_target)(x, n, out);
 }
 void rms_norm_row(const Bf16* x, const Bf16* weight, int64_t n, float eps, Bf16* out) {
   HWY_DYNAMIC_DISPATCH(rms_norm_row_target)(x, weight, n, eps, out);

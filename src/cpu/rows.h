@@ -23,6 +23,9 @@ float largest(const float* x, int64_t n);
 // out[i] = exp((x[i] - shift) * factor); returns the sum, in float64 over 16 lanes of float32.
 double exp_row(const float* x, int64_t n, float shift, float factor, float* out);
 
+// out[i] = 1 / (1 + exp(-x[i])).
+void sigmoid_row(const float* x, int64_t n, float* out);
+
 // The ops of the same names, on a row.
 void rms_norm_row(const Bf16* x, const Bf16* weight, int64_t n, float eps, Bf16* out);
 void add_row(const Bf16* a, const Bf16* b, int64_t n, Bf16* out);
