@@ -1,0 +1,456 @@
+#include "engine/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/sim_executor.h"
+#include "engine/test_requests.h"
+
+namespace quire {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int32_t kVocab = 100;
+constexpr SimModel kModel{.vocab_size = kVocab, .seed = 5};
+
+uint64_t no_salt(RequestId) { return 0; }
+
+EngineConfig small_config() {
+  return {.n_pages = 33,
+          .page_tokens = 4,
+          .vocab_size = kVocab,
+          .context_tokens = 64,
+          .running_requests_max = 4,
+          .queued_requests_max = 8,
+          .chunked_prefill_tokens = 16};
+}
+
+GenerateRequest request_of(std::vector<Token> prompt, int32_t max_new_tokens) {
+  GenerateRequest request{.prompt = std::move(prompt), .max_new_tokens = max_new_tokens};
+  request.sampling.seed = 11;
+  return request;
+}
+
+std::vector<Token> right(const GenerateRequest& request) {
+  return right_answer(kModel, 0, request);
+}
+
+// Passes everything on; a test may spoil what one step says or returns.
+class FaultyExecutor final : public Executor {
+ public:
+  explicit FaultyExecutor(Executor& to) : to_(to) {}
+
+  std::function<void(StepPlan&)> spoil_plan;
+  std::function<void(StepHeader&)> spoil_header;
+  std::function<void(StepResult&)> spoil_result;
+
+  void watch_directory(std::span<const PageEntry> directory) override {
+    to_.watch_directory(directory);
+  }
+  Result<TicketId> submit(const StepPlan& plan, const StepHeader& header) override {
+    StepPlan sent = plan;
+    StepHeader sent_header = header;
+    if (spoil_plan) {
+      std::exchange(spoil_plan, nullptr)(sent);
+      sent_header = make_header(sent);
+    }
+    if (spoil_header) std::exchange(spoil_header, nullptr)(sent_header);
+    return to_.submit(sent, sent_header);
+  }
+  StepResult collect_step(TicketId ticket) override {
+    StepResult result = to_.collect_step(ticket);
+    if (spoil_result) std::exchange(spoil_result, nullptr)(result);
+    return result;
+  }
+  TicketId copy_pages(std::span<const PageId> from, std::span<const PageId> to) override {
+    return to_.copy_pages(from, to);
+  }
+  TicketId fill_pages(std::span<const PageId> pages, std::byte value) override {
+    return to_.fill_pages(pages, value);
+  }
+  TicketId seal_pages(std::span<const SealTarget> targets) override {
+    return to_.seal_pages(targets);
+  }
+  std::vector<PageSeal> collect_seals(TicketId ticket) override {
+    return to_.collect_seals(ticket);
+  }
+  TicketId verify_pages(std::span<const SealTarget> targets,
+                        std::span<const PageSeal> expected) override {
+    return to_.verify_pages(targets, expected);
+  }
+  std::vector<PageVerdict> collect_verdicts(TicketId ticket) override {
+    return to_.collect_verdicts(ticket);
+  }
+  TicketId export_pages(std::span<const PageId> pages) override { return to_.export_pages(pages); }
+  std::vector<std::byte> collect_bytes(TicketId ticket) override {
+    return to_.collect_bytes(ticket);
+  }
+  TicketId import_pages(std::span<const PageId> pages, std::span<const std::byte> bytes) override {
+    return to_.import_pages(pages, bytes);
+  }
+  bool is_done(TicketId ticket) override { return to_.is_done(ticket); }
+  void wait(TicketId ticket) override { to_.wait(ticket); }
+
+ private:
+  Executor& to_;
+};
+
+class EngineTest : public testing::Test {
+ protected:
+  void start(const EngineConfig& config) {
+    sim_ = std::make_unique<SimExecutor>(kModel, executor_limits(config), no_salt);
+    executor_ = std::make_unique<FaultyExecutor>(*sim_);
+    engine_ = std::make_unique<Engine>(config, *executor_, clock_, log_);
+  }
+  void SetUp() override { start(small_config()); }
+
+  RequestId add(const GenerateRequest& request, Heard& heard) {
+    const Result<RequestId> id = engine_->add(request, hear(heard));
+    CHECK(id.ok());
+    return id.value();
+  }
+  void step() {
+    engine_->step();
+    const Status audit = engine_->audit();
+    EXPECT_TRUE(audit.ok()) << audit.error().message;
+  }
+  void run_to_end() {
+    for (int i = 0; i < 1000 && !engine_->is_idle(); ++i) step();
+    EXPECT_TRUE(engine_->is_idle());
+  }
+  // After the end: every page is free or cached, but for `quarantined`.
+  void expect_all_pages_back(int32_t quarantined = 0) {
+    ASSERT_TRUE(engine_->flush_cache());
+    EXPECT_EQ(engine_->stats().pages_free, engine_->stats().pages_total - quarantined);
+    EXPECT_EQ(engine_->stats().pages_quarantined, quarantined);
+  }
+
+  ManualClock clock_;
+  Log log_{LogLevel::error, LogFormat::text};
+  std::unique_ptr<SimExecutor> sim_;
+  std::unique_ptr<FaultyExecutor> executor_;
+  std::unique_ptr<Engine> engine_;
+};
+
+TEST_F(EngineTest, OneRequestIsAnsweredAndCounted) {
+  const GenerateRequest request = request_of({1, 2, 3}, 6);
+  Heard heard;
+  const RequestId id = add(request, heard);
+  run_to_end();
+  EXPECT_EQ(heard.ids(), right(request));
+  EXPECT_EQ(heard.n_finishes, 1);
+  EXPECT_EQ(heard.last().finish, FinishReason::length);
+  EXPECT_EQ(heard.last().request, id);
+  EXPECT_EQ(heard.last().prompt_tokens, 3);
+  EXPECT_EQ(heard.last().completion_tokens, 6);
+  const EngineStats stats = engine_->stats();
+  EXPECT_EQ(stats.requests_finished, 1U);
+  EXPECT_EQ(stats.prompt_tokens, 3U);
+  EXPECT_EQ(stats.generation_tokens, 6U);
+  EXPECT_GT(stats.integrity_checked, 0U);
+  EXPECT_EQ(stats.integrity_failed, 0U);
+  expect_all_pages_back();
+}
+
+TEST_F(EngineTest, AStopTokenEndsAndIsReported) {
+  GenerateRequest request = request_of({1, 2, 3}, 20);
+  request.stop_tokens = {right(request)[4]};
+  Heard heard;
+  add(request, heard);
+  run_to_end();
+  EXPECT_EQ(heard.last().finish, FinishReason::stop);
+  EXPECT_EQ(heard.ids(), right(request));
+  EXPECT_EQ(heard.ids().back(), request.stop_tokens[0]);
+}
+
+TEST_F(EngineTest, WhatCanNeverFitIsRefusedAtOnce) {
+  const auto refusal = [&](const GenerateRequest& request) {
+    Heard heard;
+    const Result<RequestId> id = engine_->add(request, hear(heard));
+    EXPECT_FALSE(id.ok());
+    EXPECT_TRUE(heard.outputs.empty());
+    return id.ok() ? std::string() : id.error().message;
+  };
+  EXPECT_THAT(refusal(request_of({}, 1)), HasSubstr("empty"));
+  EXPECT_THAT(refusal(request_of({1}, 0)), HasSubstr("max_new_tokens"));
+  EXPECT_THAT(refusal(request_of({kVocab}, 1)), HasSubstr("prompt token 100"));
+  EXPECT_THAT(refusal(request_of({-1}, 1)), HasSubstr("prompt token -1"));
+  EXPECT_THAT(refusal(request_of({1, 2}, 63)), HasSubstr("the context holds 64 tokens"));
+  EngineConfig config = small_config();
+  config.n_pages = 4;  // three of four tokens
+  start(config);
+  EXPECT_THAT(refusal(request_of({1, 2, 3}, 11)), HasSubstr("needs 4 pages"));
+  Heard heard;
+  add(request_of({1, 2, 3}, 10), heard);  // twelve tokens are stored, and the last one is not
+  run_to_end();
+  EXPECT_EQ(heard.last().finish, FinishReason::length);
+}
+
+TEST_F(EngineTest, AFullQueueIsAnAnswer) {
+  std::vector<Heard> heard(13);
+  for (size_t i = 0; i < 12; ++i) add(request_of({1, 2, 3}, 4), heard[i]);
+  const Result<RequestId> id = engine_->add(request_of({1}, 1), hear(heard[12]));
+  ASSERT_FALSE(id.ok());
+  EXPECT_EQ(id.error().code, ErrorCode::resource_exhausted);
+  run_to_end();
+  for (size_t i = 0; i < 12; ++i) EXPECT_EQ(heard[i].n_finishes, 1);
+}
+
+TEST_F(EngineTest, ASecondRequestReusesFullPagesAndNotItsLastToken) {
+  Heard first;
+  Heard second;
+  const GenerateRequest request = request_of(counting_prompt(1, 8, kVocab), 2);
+  add(request, first);
+  run_to_end();
+  add(request, second);
+  run_to_end();
+  EXPECT_EQ(first.last().cached_tokens, 0);
+  EXPECT_EQ(second.last().cached_tokens, 4) << "the second page holds the last token";
+  EXPECT_EQ(second.ids(), first.ids());
+}
+
+TEST_F(EngineTest, ASecondTurnReusesPagesOfGeneratedTokens) {
+  Heard first;
+  GenerateRequest request = request_of(counting_prompt(1, 6, kVocab), 12);
+  add(request, first);
+  run_to_end();
+  GenerateRequest turn = request;
+  for (const Token token : first.ids()) turn.prompt.push_back(token);
+  turn.prompt.push_back(42);
+  Heard second;
+  add(turn, second);
+  run_to_end();
+  // 17 tokens were computed: four pages.
+  EXPECT_EQ(second.last().cached_tokens, 16);
+  EXPECT_EQ(second.ids(), right(turn));
+}
+
+TEST_F(EngineTest, TenantsDoNotShare) {
+  Heard first;
+  Heard second;
+  GenerateRequest request = request_of(counting_prompt(1, 20, kVocab), 2);
+  add(request, first);
+  run_to_end();
+  request.tenant[3] = 1;
+  add(request, second);
+  run_to_end();
+  EXPECT_EQ(second.last().cached_tokens, 0);
+}
+
+TEST_F(EngineTest, WithoutThePrefixCacheNothingIsReused) {
+  EngineConfig config = small_config();
+  config.prefix_cache = false;
+  start(config);
+  Heard first;
+  Heard second;
+  const GenerateRequest request = request_of(counting_prompt(1, 20, kVocab), 2);
+  add(request, first);
+  run_to_end();
+  add(request, second);
+  run_to_end();
+  EXPECT_EQ(second.last().cached_tokens, 0);
+  EXPECT_EQ(engine_->stats().pages_free, engine_->stats().pages_total);
+}
+
+// A long prompt beside a request that decodes: the latter gets a token every step.
+TEST_F(EngineTest, ALongPromptHoldsNobody) {
+  Heard decoding;
+  Heard prompting;
+  add(request_of({1, 2}, 30), decoding);
+  step();
+  add(request_of(counting_prompt(3, 60, kVocab), 2), prompting);
+  for (size_t n = 2; n <= 4; ++n) {
+    step();
+    EXPECT_EQ(decoding.tokens.size(), n);
+    EXPECT_EQ(prompting.tokens.size(), 0U);
+  }
+  step();
+  EXPECT_EQ(prompting.tokens.size(), 1U);
+  run_to_end();
+}
+
+TEST_F(EngineTest, AbortEndsARequestWhereverItIs) {
+  const GenerateRequest request = request_of(counting_prompt(1, 30, kVocab), 8);
+  // After so many steps it is queued, in its first chunk, in its last, decoding, and finished.
+  for (int steps = 0; steps <= 12; ++steps) {
+    start(small_config());
+    Heard heard;
+    Heard neighbour;
+    const GenerateRequest other = request_of({5, 6, 7}, 12);
+    const RequestId id = add(request, heard);
+    add(other, neighbour);
+    for (int i = 0; i < steps; ++i) step();
+    const bool was_finished = heard.n_finishes == 1;
+    engine_->abort(id);
+    engine_->abort(id);
+    ASSERT_EQ(heard.n_finishes, 1) << "after " << steps << " steps";
+    EXPECT_EQ(heard.last().finish, was_finished ? FinishReason::length : FinishReason::aborted);
+    run_to_end();
+    EXPECT_EQ(neighbour.ids(), right(other));
+    expect_all_pages_back();
+  }
+}
+
+TEST_F(EngineTest, UnknownIdsAreNoAbort) {
+  engine_->abort(RequestId{77});
+  EXPECT_TRUE(engine_->is_idle());
+}
+
+TEST_F(EngineTest, UnderPressureTheLatestGivesWayAndAllAnswersAreRight) {
+  EngineConfig config = small_config();
+  config.n_pages = 11;  // 40 tokens for 4 requests of up to 30
+  start(config);
+  std::vector<Heard> heard(4);
+  std::vector<GenerateRequest> requests;
+  for (Token i = 0; i < 4; ++i) {
+    requests.push_back(request_of(counting_prompt(10 * i, 6, kVocab), 24));
+    add(requests.back(), heard[static_cast<size_t>(i)]);
+  }
+  run_to_end();
+  EXPECT_GT(engine_->stats().preemptions, 0U);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(heard[i].ids(), right(requests[i])) << i;
+  expect_all_pages_back();
+}
+
+// Two requests; a fault is planted for the first in the step that gives its third token.
+class EngineFaultTest : public EngineTest {
+ protected:
+  void run_with(const std::function<void()>& plant) {
+    victim_request_ = request_of(counting_prompt(1, 6, kVocab), 10);
+    neighbour_request_ = request_of(counting_prompt(50, 6, kVocab), 10);
+    add(victim_request_, victim_);
+    add(neighbour_request_, neighbour_);
+    step();
+    step();
+    plant();
+    run_to_end();
+    EXPECT_EQ(neighbour_.ids(), right(neighbour_request_)) << "a neighbour's bytes changed";
+    EXPECT_EQ(victim_.last().finish, FinishReason::failed);
+    EXPECT_EQ(victim_.n_finishes, 1);
+    EXPECT_EQ(victim_.tokens.size(), 2U) << "a token of the failed step got out";
+    EXPECT_EQ(engine_->stats().requests_failed, 1U);
+  }
+
+  GenerateRequest victim_request_;
+  GenerateRequest neighbour_request_;
+  Heard victim_;
+  Heard neighbour_;
+};
+
+TEST_F(EngineFaultTest, AStaleTagStopsTheRowAndQuarantinesThePage) {
+  run_with(
+      [&] { executor_->spoil_plan = [](StepPlan& plan) { plan.rows[0].pages[0].tag += 1000; }; });
+  EXPECT_EQ(victim_.last().failure, FailureKind::integrity);
+  EXPECT_THAT(victim_.last().error->message, HasSubstr("before any unverified token was sent"));
+  EXPECT_EQ(engine_->stats().integrity_failed, 1U);
+  expect_all_pages_back(1);
+}
+
+TEST_F(EngineFaultTest, APageOfSomebodyElseIsNotRead) {
+  run_with([&] {
+    executor_->spoil_plan = [](StepPlan& plan) {
+      plan.rows[0].pages[0].page = plan.rows[1].pages[0].page;
+    };
+  });
+  EXPECT_EQ(victim_.last().failure, FailureKind::integrity);
+  // Its holder finished with it, and then it was kept out of circulation.
+  expect_all_pages_back(1);
+}
+
+TEST_F(EngineFaultTest, ThePagesOfABadRowAreNotPublished) {
+  run_with([&] {
+    executor_->spoil_result = [](StepResult& result) {
+      result.rows[0].verdict = RowVerdict::bad_logits;
+      result.rows[0].tokens.clear();
+    };
+  });
+  EXPECT_EQ(victim_.last().failure, FailureKind::numerical);
+  Heard again;
+  add(victim_request_, again);
+  run_to_end();
+  EXPECT_EQ(again.last().cached_tokens, 0);
+  EXPECT_EQ(again.ids(), right(victim_request_));
+  expect_all_pages_back();
+}
+
+TEST_F(EngineFaultTest, ATokenOutsideTheVocabularyIsNotSent) {
+  run_with([&] {
+    executor_->spoil_result = [](StepResult& result) { result.rows[0].tokens[0].token = kVocab; };
+  });
+  EXPECT_EQ(victim_.last().failure, FailureKind::numerical);
+}
+
+TEST_F(EngineFaultTest, AResultForAnotherNonceIsNotSent) {
+  run_with(
+      [&] { executor_->spoil_result = [](StepResult& result) { result.rows[0].nonce ^= 1; }; });
+  EXPECT_EQ(victim_.last().failure, FailureKind::integrity);
+}
+
+TEST_F(EngineFaultTest, ADeadEndFailsTheRequestAlone) {
+  run_with([&] {
+    executor_->spoil_plan = [](StepPlan& plan) { plan.rows[0].sampler.mask.assign(2, 0); };
+  });
+  EXPECT_EQ(victim_.last().failure, FailureKind::dead_end);
+}
+
+TEST_F(EngineTest, AStepWithAnotherHeaderGivesNoToken) {
+  Heard heard;
+  add(request_of({1, 2, 3}, 4), heard);
+  executor_->spoil_header = [](StepHeader& header) { header.hash ^= 1; };
+  run_to_end();
+  EXPECT_EQ(heard.last().failure, FailureKind::integrity);
+  EXPECT_TRUE(heard.tokens.empty());
+}
+
+TEST_F(EngineTest, SwappedResultsReachNobody) {
+  std::vector<Heard> heard(2);
+  add(request_of({1, 2, 3}, 4), heard[0]);
+  add(request_of({4, 5, 6}, 4), heard[1]);
+  executor_->spoil_result = [](StepResult& result) { std::swap(result.rows[0], result.rows[1]); };
+  run_to_end();
+  for (const Heard& one : heard) {
+    EXPECT_EQ(one.last().failure, FailureKind::integrity);
+    EXPECT_TRUE(one.tokens.empty());
+  }
+}
+
+TEST_F(EngineTest, FlushIsRefusedWhileRequestsRun) {
+  Heard heard;
+  add(request_of({1, 2, 3}, 4), heard);
+  step();
+  EXPECT_FALSE(engine_->flush_cache());
+  run_to_end();
+  EXPECT_TRUE(engine_->flush_cache());
+}
+
+TEST_F(EngineTest, TheEndOfTheEngineAbortsWhatIsLeft) {
+  Heard running;
+  Heard queued;
+  add(request_of({1, 2, 3}, 40), running);
+  step();
+  add(request_of({1, 2, 3}, 40), queued);
+  engine_.reset();
+  EXPECT_EQ(running.last().finish, FinishReason::aborted);
+  EXPECT_EQ(queued.last().finish, FinishReason::aborted);
+}
+
+TEST_F(EngineTest, TheRateIsOfTheLastSecond) {
+  Heard heard;
+  add(request_of({1, 2, 3}, 40), heard);
+  for (int i = 0; i < 30; ++i) {
+    clock_.advance_us(50'000);  // twenty a second
+    step();
+  }
+  EXPECT_NEAR(engine_->stats().generation_tokens_per_second, 20, 2);
+  clock_.advance_us(10'000'000);
+  EXPECT_EQ(engine_->stats().generation_tokens_per_second, 0);
+  run_to_end();
+}
+
+}  // namespace
+}  // namespace quire

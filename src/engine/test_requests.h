@@ -1,0 +1,50 @@
+// What the engine's tests share: a sink that keeps everything, and requests in one line. Test code.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace quire {
+
+// All that a request was told. Outlives the engine that tells it.
+struct Heard {
+  std::vector<GeneratedToken> tokens;
+  std::vector<RequestOutput> outputs;
+  int n_finishes = 0;
+
+  std::vector<Token> ids() const {
+    std::vector<Token> out;
+    for (const GeneratedToken& token : tokens) out.push_back(token.token);
+    return out;
+  }
+  const RequestOutput& last() const { return outputs.back(); }
+};
+
+class HearingSink final : public OutputSink {
+ public:
+  explicit HearingSink(Heard& heard) : heard_(heard) {}
+  void on_output(RequestOutput output) override {
+    heard_.tokens.insert(heard_.tokens.end(), output.tokens.begin(), output.tokens.end());
+    heard_.n_finishes += output.finish ? 1 : 0;
+    heard_.outputs.push_back(std::move(output));
+  }
+
+ private:
+  Heard& heard_;
+};
+
+inline std::unique_ptr<OutputSink> hear(Heard& heard) {
+  return std::make_unique<HearingSink>(heard);
+}
+
+// `n` tokens that begin at `first`, within `vocab_size`: equal calls give equal prefixes.
+inline std::vector<Token> counting_prompt(Token first, int32_t n, int32_t vocab_size) {
+  std::vector<Token> prompt;
+  for (int32_t i = 0; i < n; ++i) prompt.push_back((first + 7 * i) % vocab_size);
+  return prompt;
+}
+
+}  // namespace quire
