@@ -1,8 +1,8 @@
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "cpu/kernels.h"
+#include "cpu/rows.h"
 
 namespace quire::cpu {
 
@@ -20,19 +20,21 @@ Fp8E4m3 drop_bits(Fp8E4m3 x, int bits) {
   return {static_cast<uint8_t>((x.bits & 0x80U) | std::min(rounded & ~(unit - 1), largest))};
 }
 
-// One part of a token: e4m3 values, and the scale they were divided by.
-float cast_part(const Bf16* x, int64_t n, int bits_dropped, std::byte* out) {
-  float amax = 0;
-  for (int64_t i = 0; i < n; ++i) amax = std::max(amax, std::abs(to_float(x[i])));
+// One part of a token: e4m3 values, and the scale they were divided by. `copy` has room for n.
+float cast_part(View<const Bf16, 1> x, int bits_dropped, float* copy, std::byte* out) {
+  const int64_t n = x[0];
+  bf16_to_float(x.data, n, copy);
+  const float amax = largest_magnitude(copy, n);
   const float scale = amax == 0 ? 1.0F : amax / kFp8Max;
-  for (int64_t i = 0; i < n; ++i) {
-    const Fp8E4m3 value = drop_bits(to_fp8_e4m3(to_float(x[i]) / scale), bits_dropped);
-    out[i] = static_cast<std::byte>(value.bits);
+  auto* values = reinterpret_cast<Fp8E4m3*>(out);
+  float_to_fp8(copy, n, scale, values);
+  if (bits_dropped > 0) {
+    for (int64_t i = 0; i < n; ++i) values[i] = drop_bits(values[i], bits_dropped);
   }
   return scale;
 }
 
-void append_token(const ops::KvAppend& args, int64_t token) {
+void append_token(const ops::KvAppend& args, int64_t token, float* copy) {
   const KvPageLayout& layout = *args.kv.layout;
   const int32_t position = args.tokens.position(token);
   const int32_t page = args.kv.table(args.tokens.row(token), position / kPageTokens);
@@ -41,18 +43,18 @@ void append_token(const ops::KvAppend& args, int64_t token) {
   std::byte* block = args.kv.pool + page * layout.page_bytes +
                      layout.blocks[static_cast<size_t>(args.layer)].offset;
   std::byte* row = block + layout.row_offset(slot);
-  const Bf16* latent = args.latent.row(token).data;
-  const Bf16* rope = args.rope.row(token).data;
+  const auto latent = args.latent.row(token);
+  const auto rope = args.rope.row(token);
   const auto rank = static_cast<size_t>(layout.kv_lora_rank);
   const auto rope_dim = static_cast<size_t>(layout.rope_dim);
   switch (layout.format) {
     case KvFormat::bf16:
-      std::memcpy(row, latent, rank * sizeof(Bf16));
-      std::memcpy(row + rank * sizeof(Bf16), rope, rope_dim * sizeof(Bf16));
+      std::memcpy(row, latent.data, rank * sizeof(Bf16));
+      std::memcpy(row + rank * sizeof(Bf16), rope.data, rope_dim * sizeof(Bf16));
       return;
     case KvFormat::fp8_e4m3_584: {
-      const float scales[2] = {cast_part(latent, layout.kv_lora_rank, args.fp8_bits_dropped, row),
-                               cast_part(rope, layout.rope_dim, args.fp8_bits_dropped, row + rank)};
+      const float scales[2] = {cast_part(latent, args.fp8_bits_dropped, copy, row),
+                               cast_part(rope, args.fp8_bits_dropped, copy, row + rank)};
       std::memcpy(block + layout.scale_offset(slot), scales, sizeof(scales));
       return;
     }
@@ -62,8 +64,15 @@ void append_token(const ops::KvAppend& args, int64_t token) {
 }  // namespace
 
 void kv_append(Workers& workers, const ops::KvAppend& args) {
-  workers.split(args.latent[0], [&](int64_t begin, int64_t end) {
-    for (int64_t token = begin; token < end; ++token) append_token(args, token);
+  const int64_t n_tokens = args.latent[0];
+  const int64_t values = args.kv.layout->values();
+  const int n_workers = workers.count_for(n_tokens * values * 8);  // about 8 steps a value
+  workers.each(n_workers, [&](int worker, Scratch& scratch) {
+    float* copy = scratch.take<float>(values);
+    const Share tokens = share_of(worker, n_workers, n_tokens);
+    for (int64_t token = tokens.begin; token < tokens.end; ++token) {
+      append_token(args, token, copy);
+    }
   });
 }
 

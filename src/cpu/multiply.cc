@@ -44,7 +44,9 @@ void round_activation(float* x, int64_t n, Activation activation) {
     const int64_t end = std::min(begin + kFp8Block, n);
     const float amax = largest_magnitude(x + begin, end - begin);
     const float scale = amax == 0 ? 1.0F : amax / kFp8Max;
-    for (int64_t i = begin; i < end; ++i) x[i] = to_float(to_fp8_e4m3(x[i] / scale)) * scale;
+    Fp8E4m3 rounded[kFp8Block];
+    float_to_fp8(x + begin, end - begin, scale, rounded);
+    fp8_to_float(rounded, end - begin, scale, x + begin);
   }
 }
 

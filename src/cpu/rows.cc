@@ -86,6 +86,26 @@ HWY_INLINE Vec fp8_value(hn::Vec<U32> bits) {
   return hn::IfThenElse(is_nan, hn::NaN(f32), finite);
 }
 
+// The inverse, rounded: the steps of to_fp8_e4m3 (tensor/dtype.cc), with selects for its branches.
+HWY_INLINE hn::Vec<U32> fp8_bits(Vec x) {
+  const F32 f32;
+  const U32 u32;
+  const auto bits = hn::BitCast(u32, x);
+  const auto sign = hn::And(hn::ShiftRight<24>(bits), hn::Set(u32, 0x80));
+  const auto magnitude = hn::And(bits, hn::Set(u32, 0x7fffffff));
+  const Vec size = hn::BitCast(f32, magnitude);
+  const auto odd = hn::And(hn::ShiftRight<20>(magnitude), hn::Set(u32, 1));
+  const auto rounded = hn::Add(hn::Add(magnitude, hn::Set(u32, 0x7ffff)), odd);
+  auto code = hn::Sub(hn::ShiftRight<20>(rounded), hn::Set(u32, 120U << 3));
+  const auto shifted = hn::BitCast(u32, hn::Add(size, hn::Set(f32, 0x1.8p14F)));
+  const auto is_subnormal = hn::RebindMask(u32, hn::Lt(size, hn::Set(f32, 0x1p-6F)));
+  code = hn::IfThenElse(is_subnormal, hn::And(shifted, hn::Set(u32, 0xff)), code);
+  const auto is_large = hn::RebindMask(u32, hn::Ge(size, hn::Set(f32, kFp8Max)));
+  code = hn::IfThenElse(is_large, hn::Set(u32, 0x7e), code);
+  code = hn::IfThenElse(hn::RebindMask(u32, hn::IsNaN(x)), hn::Set(u32, 0x7f), code);
+  return hn::Or(code, sign);
+}
+
 HWY_INLINE hn::Vec<U32> load_bytes(const uint8_t* x) {
   return hn::PromoteTo(U32(), hn::LoadU(U8(), x));
 }
@@ -108,6 +128,17 @@ void fp8_to_float_target(const Fp8E4m3* x, int64_t n, float scale, float* out) {
     store(hn::Mul(fp8_value(load_bytes(bytes + i)), factor), out + i);
   }
   for (; i < n; ++i) out[i] = quire::to_float(x[i]) * scale;
+}
+
+void float_to_fp8_target(const float* x, int64_t n, float scale, Fp8E4m3* out) {
+  const Vec divisor = hn::Set(F32(), scale);
+  auto* bytes = reinterpret_cast<uint8_t*>(out);
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    const auto bits = hn::BitCast(I32(), fp8_bits(hn::Div(load(x + i), divisor)));
+    hn::StoreU(hn::DemoteTo(U8(), bits), U8(), bytes + i);
+  }
+  for (; i < n; ++i) out[i] = to_fp8_e4m3(x[i] / scale);
 }
 
 void int4_to_float_target(const uint8_t* x, int64_t n, float scale, float* out) {
@@ -133,7 +164,10 @@ void int4_to_float_target(const uint8_t* x, int64_t n, float scale, float* out) 
 
 float largest_magnitude_target(const float* x, int64_t n) {
   Vec most = hn::Zero(F32());
-  each_16(x, n, [&](Vec v, int) HWY_ATTR { most = hn::Max(most, hn::Abs(v)); });
+  each_16(x, n, [&](Vec v, int) HWY_ATTR {
+    const Vec size = hn::Abs(v);
+    most = hn::IfThenElse(hn::Gt(size, most), size, most);  // NaN is not greater
+  });
   return hn::GetLane(hn::MaxOfLanes(F32(), most));
 }
 
@@ -243,6 +277,7 @@ namespace quire::cpu {
 HWY_EXPORT(bf16_to_float_target);
 HWY_EXPORT(float_to_bf16_target);
 HWY_EXPORT(fp8_to_float_target);
+HWY_EXPORT(float_to_fp8_target);
 HWY_EXPORT(int4_to_float_target);
 HWY_EXPORT(largest_magnitude_target);
 HWY_EXPORT(largest_target);
@@ -264,6 +299,9 @@ void float_to_bf16(const float* x, int64_t n, Bf16* out) {
 }
 void fp8_to_float(const Fp8E4m3* x, int64_t n, float scale, float* out) {
   HWY_DYNAMIC_DISPATCH(fp8_to_float_target)(x, n, scale, out);
+}
+void float_to_fp8(const float* x, int64_t n, float scale, Fp8E4m3* out) {
+  HWY_DYNAMIC_DISPATCH(float_to_fp8_target)(x, n, scale, out);
 }
 void int4_to_float(const uint8_t* x, int64_t n, float scale, float* out) {
   HWY_DYNAMIC_DISPATCH(int4_to_float_target)(x, n, scale, out);

@@ -13,10 +13,12 @@ void bf16_to_float(const Bf16* x, int64_t n, float* out);
 void float_to_bf16(const float* x, int64_t n, Bf16* out);
 // out[i] = x[i] * scale; NaN stays NaN.
 void fp8_to_float(const Fp8E4m3* x, int64_t n, float scale, float* out);
+// out[i] = e4m3(x[i] / scale), as to_fp8_e4m3 rounds.
+void float_to_fp8(const float* x, int64_t n, float scale, Fp8E4m3* out);
 // n values, two a byte, low nibble first: out[i] = (nibble - 8) * scale. n is even.
 void int4_to_float(const uint8_t* x, int64_t n, float scale, float* out);
 
-// max |x[i]|, as far as x has no NaN; 0 when n is 0.
+// max |x[i]| of what is not NaN; 0 when there is nothing.
 float largest_magnitude(const float* x, int64_t n);
 // The largest of x, as far as x has no NaN. n > 0.
 float largest(const float* x, int64_t n);

@@ -1,0 +1,126 @@
+// Conversions against the single-value ones of tensor/dtype.h, over every bit pattern that counts.
+#include "cpu/rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "base/rng.h"
+
+namespace quire::cpu {
+
+namespace {
+
+uint32_t bits_of(float x) { return std::bit_cast<uint32_t>(x); }
+
+TEST(Rows, EveryBf16ToFloatAndBack) {
+  std::vector<Bf16> x(65536);
+  for (size_t i = 0; i < x.size(); ++i) x[i].bits = static_cast<uint16_t>(i);
+  std::vector<float> wide(x.size());
+  bf16_to_float(x.data(), 65536, wide.data());
+  std::vector<Bf16> back(x.size());
+  float_to_bf16(wide.data(), 65536, back.data());
+  for (size_t i = 0; i < x.size(); ++i) {
+    ASSERT_EQ(bits_of(wide[i]), bits_of(to_float(x[i])));
+    ASSERT_EQ(back[i].bits, to_bf16(wide[i]).bits);
+  }
+}
+
+TEST(Rows, FloatToBf16RoundsAsTheScalar) {
+  Rng rng(1);
+  std::vector<float> x(100'003);  // the last three fill no register
+  for (float& value : x) value = std::bit_cast<float>(static_cast<uint32_t>(rng.next_u64()));
+  std::vector<Bf16> out(x.size());
+  float_to_bf16(x.data(), static_cast<int64_t>(x.size()), out.data());
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(out[i].bits, to_bf16(x[i]).bits) << x[i];
+}
+
+TEST(Rows, EveryFp8ToFloat) {
+  std::vector<Fp8E4m3> x(256);
+  for (size_t i = 0; i < x.size(); ++i) x[i].bits = static_cast<uint8_t>(i);
+  std::vector<float> out(x.size());
+  fp8_to_float(x.data(), 256, 0.75F, out.data());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const float expected = to_float(x[i]) * 0.75F;
+    if (std::isnan(expected)) {
+      ASSERT_TRUE(std::isnan(out[i])) << i;
+    } else {
+      ASSERT_EQ(bits_of(out[i]), bits_of(expected)) << i;
+    }
+  }
+}
+
+TEST(Rows, FloatToFp8RoundsAsTheScalar) {
+  // Every tie and its neighbours, the ends of the range, and random bits.
+  std::vector<float> x = {0.0F, -0.0F, 448, 449, 464, 465, 1e30F, -1e30F, INFINITY, -INFINITY, NAN};
+  for (uint32_t code = 0; code < 0x7e; ++code) {
+    const float low = to_float(Fp8E4m3{static_cast<uint8_t>(code)});
+    const float middle = (low + to_float(Fp8E4m3{static_cast<uint8_t>(code + 1)})) / 2;
+    for (const float value : {low, middle, std::nextafter(middle, 0.0F),
+                              std::nextafter(middle, std::numeric_limits<float>::max())}) {
+      x.push_back(value);
+      x.push_back(-value);
+    }
+  }
+  Rng rng(2);
+  while (x.size() < 20'005) {
+    x.push_back(std::bit_cast<float>(static_cast<uint32_t>(rng.next_u64())));
+    x.push_back((rng.next_float() - 0.5F) * 900);
+  }
+  std::vector<Fp8E4m3> out(x.size());
+  float_to_fp8(x.data(), static_cast<int64_t>(x.size()), 1.0F, out.data());
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(out[i].bits, to_fp8_e4m3(x[i]).bits) << x[i];
+}
+
+TEST(Rows, Int4ToFloat) {
+  std::vector<uint8_t> x(256);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint8_t>(i);
+  for (const int64_t n : {2, 32, 34, 512}) {
+    std::vector<float> out(static_cast<size_t>(n));
+    int4_to_float(x.data(), n, 0.5F, out.data());
+    for (int64_t i = 0; i < n; ++i) {
+      const int byte = x[static_cast<size_t>(i / 2)];
+      const int nibble = i % 2 == 0 ? byte % 16 : byte / 16;
+      ASSERT_EQ(out[static_cast<size_t>(i)], static_cast<float>(nibble - 8) * 0.5F);
+    }
+  }
+}
+
+TEST(Rows, ExpIsWithinTwoUnits) {
+  std::vector<float> x;
+  for (float value = -87.0F; value < 88.0F; value += 0.0137F) x.push_back(value);
+  std::vector<float> out(x.size());
+  exp_row(x.data(), static_cast<int64_t>(x.size()), 0.0F, 1.0F, out.data());
+  for (size_t i = 0; i < x.size(); ++i) {
+    const double expected = std::exp(static_cast<double>(x[i]));
+    ASSERT_NEAR(out[i], expected, expected * 2 * 0x1p-23) << x[i];
+  }
+}
+
+TEST(Rows, ExpAtTheEnds) {
+  const std::vector<float> x = {-INFINITY, -1e30F, -88, 0, 89, INFINITY, NAN};
+  std::vector<float> out(x.size());
+  exp_row(x.data(), static_cast<int64_t>(x.size()), 0.0F, 1.0F, out.data());
+  EXPECT_EQ(out[0], 0);
+  EXPECT_EQ(out[1], 0);
+  EXPECT_EQ(out[2], 0);
+  EXPECT_EQ(out[3], 1);
+  EXPECT_EQ(out[4], INFINITY);
+  EXPECT_EQ(out[5], INFINITY);
+  EXPECT_TRUE(std::isnan(out[6]));
+}
+
+TEST(Rows, LargestMagnitudeIgnoresNaN) {
+  std::vector<float> x(40, 1.0F);
+  x[3] = -7;
+  x[20] = NAN;
+  EXPECT_EQ(largest_magnitude(x.data(), 40), 7);
+  EXPECT_EQ(largest_magnitude(x.data(), 0), 0);
+}
+
+}  // namespace
+
+}  // namespace quire::cpu
