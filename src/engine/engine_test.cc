@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/forwarding_executor.h"
 #include "engine/sim_executor.h"
 #include "engine/test_requests.h"
 
@@ -40,18 +41,15 @@ std::vector<Token> right(const GenerateRequest& request) {
   return right_answer(kModel, 0, request);
 }
 
-// Passes everything on; a test may spoil what one step says or returns.
-class FaultyExecutor final : public Executor {
+// A test may spoil what one step says or returns.
+class FaultyExecutor final : public ForwardingExecutor {
  public:
-  explicit FaultyExecutor(Executor& to) : to_(to) {}
+  using ForwardingExecutor::ForwardingExecutor;
 
   std::function<void(StepPlan&)> spoil_plan;
   std::function<void(StepHeader&)> spoil_header;
   std::function<void(StepResult&)> spoil_result;
 
-  void watch_directory(std::span<const PageEntry> directory) override {
-    to_.watch_directory(directory);
-  }
   Result<TicketId> submit(const StepPlan& plan, const StepHeader& header) override {
     StepPlan sent = plan;
     StepHeader sent_header = header;
@@ -60,44 +58,13 @@ class FaultyExecutor final : public Executor {
       sent_header = make_header(sent);
     }
     if (spoil_header) std::exchange(spoil_header, nullptr)(sent_header);
-    return to_.submit(sent, sent_header);
+    return ForwardingExecutor::submit(sent, sent_header);
   }
   StepResult collect_step(TicketId ticket) override {
-    StepResult result = to_.collect_step(ticket);
+    StepResult result = ForwardingExecutor::collect_step(ticket);
     if (spoil_result) std::exchange(spoil_result, nullptr)(result);
     return result;
   }
-  TicketId copy_pages(std::span<const PageId> from, std::span<const PageId> to) override {
-    return to_.copy_pages(from, to);
-  }
-  TicketId fill_pages(std::span<const PageId> pages, std::byte value) override {
-    return to_.fill_pages(pages, value);
-  }
-  TicketId seal_pages(std::span<const SealTarget> targets) override {
-    return to_.seal_pages(targets);
-  }
-  std::vector<PageSeal> collect_seals(TicketId ticket) override {
-    return to_.collect_seals(ticket);
-  }
-  TicketId verify_pages(std::span<const SealTarget> targets,
-                        std::span<const PageSeal> expected) override {
-    return to_.verify_pages(targets, expected);
-  }
-  std::vector<PageVerdict> collect_verdicts(TicketId ticket) override {
-    return to_.collect_verdicts(ticket);
-  }
-  TicketId export_pages(std::span<const PageId> pages) override { return to_.export_pages(pages); }
-  std::vector<std::byte> collect_bytes(TicketId ticket) override {
-    return to_.collect_bytes(ticket);
-  }
-  TicketId import_pages(std::span<const PageId> pages, std::span<const std::byte> bytes) override {
-    return to_.import_pages(pages, bytes);
-  }
-  bool is_done(TicketId ticket) override { return to_.is_done(ticket); }
-  void wait(TicketId ticket) override { to_.wait(ticket); }
-
- private:
-  Executor& to_;
 };
 
 class EngineTest : public testing::Test {

@@ -1,0 +1,183 @@
+// ModelExecutor by itself: what it refuses, what it checks, and its page operations.
+#include "engine/runner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/engine/tiny_model.h"
+
+namespace quire {
+namespace {
+
+using testing::HasSubstr;
+
+class RunnerTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    config_.vocab_size = static_cast<int32_t>(tiny_model_.config.shape.vocab_size);
+    tiny_ = make_tiny_executor(tiny_model_, config_);
+    directory_.resize(static_cast<size_t>(config_.n_pages));
+    for (size_t p = 1; p < directory_.size(); ++p) {
+      directory_[p].tag = 100 + p;
+      directory_[p].state = PageState::filling;
+    }
+    tiny_.executor->watch_directory(directory_);
+  }
+
+  static TaggedPage page(int32_t p) {
+    return {.page = PageId{p}, .tag = 100 + static_cast<PageTag>(p)};
+  }
+  static StepRow row_of(uint64_t request, const std::vector<Token>& tokens, TaggedPage held) {
+    StepRow row{
+        .request = RequestId{request}, .nonce = request * 1000, .n_logits = 1, .pages = {held}};
+    for (const Token token : tokens) row.tokens.push_back({.literal = token});
+    row.sampler.temperature = 0;
+    return row;
+  }
+  StepPlan next_plan(std::vector<StepRow> rows) {
+    return {.step = ++step_, .rows = std::move(rows)};
+  }
+  StepResult run(const StepPlan& plan) {
+    const Result<TicketId> ticket = tiny_.executor->submit(plan, make_header(plan));
+    EXPECT_TRUE(ticket.ok());
+    return tiny_.executor->collect_step(ticket.value());
+  }
+  std::string refusal(const StepPlan& plan) {
+    const Result<TicketId> ticket = tiny_.executor->submit(plan, make_header(plan));
+    EXPECT_FALSE(ticket.ok());
+    return ticket.ok() ? std::string() : ticket.error().message;
+  }
+
+  const TinyModel tiny_model_ = load_tiny_model("bf16", 1);
+  EngineConfig config_{
+      .n_pages = 6, .context_tokens = 128, .running_requests_max = 2, .chunked_prefill_tokens = 30};
+  TinyExecutor tiny_;
+  std::vector<PageEntry> directory_;
+  uint64_t step_ = 0;
+};
+
+TEST_F(RunnerTest, PlansThatBreakTheSeamAreRefused) {
+  const StepRow good = row_of(1, {1, 2, 3}, page(1));
+  const auto with = [&](auto&& change) {
+    StepRow row = good;
+    change(row);
+    return StepPlan{.step = 1, .rows = {row}};
+  };
+  EXPECT_THAT(refusal(with([](StepRow& row) { row.tokens.clear(); })), HasSubstr("0 tokens"));
+  EXPECT_THAT(refusal(with([](StepRow& row) { row.tokens[0].literal = 1000; })),
+              HasSubstr("token 1000"));
+  EXPECT_THAT(refusal(with([](StepRow& row) { row.tokens[0].literal = -1; })),
+              HasSubstr("token -1"));
+  EXPECT_THAT(refusal(with([](StepRow& row) { row.first_position = 62; })),
+              HasSubstr("1 pages for 65 tokens"));
+  EXPECT_THAT(refusal(with([](StepRow& row) { row.first_position = -1; })),
+              HasSubstr("position -1"));
+  EXPECT_THAT(refusal(with([](StepRow& row) { row.pages[0].page = PageId{6}; })),
+              HasSubstr("page 6"));
+  EXPECT_THAT(refusal(with([](StepRow& row) { row.pages.assign(3, row.pages[0]); })),
+              HasSubstr("3 pages"));
+  EXPECT_THAT(refusal(with([](StepRow& row) { row.n_logits = 4; })), HasSubstr("4 logit rows"));
+  EXPECT_THAT(refusal(with([](StepRow& row) { row.n_logits = 2; })), HasSubstr("more than one"));
+  EXPECT_THAT(refusal(with([](StepRow& row) { row.tokens[2] = {.ticket = TicketId{9}}; })),
+              HasSubstr("a step that gave none"));
+  EXPECT_THAT(refusal({.step = 1, .rows = {good, good, good}}), HasSubstr("3 rows"));
+  StepRow wide = row_of(1, std::vector<Token>(33, 1), page(1));
+  EXPECT_THAT(refusal({.step = 1, .rows = {wide}}), HasSubstr("33 tokens"));
+}
+
+TEST_F(RunnerTest, ATokenMayBeWhatAnEarlierStepSampled) {
+  const StepPlan first = next_plan({row_of(1, {1, 2, 3}, page(1)), row_of(2, {7, 8}, page(2))});
+  const Result<TicketId> ticket = tiny_.executor->submit(first, make_header(first));
+  ASSERT_TRUE(ticket.ok());
+  // Submitted before the first step's tokens are read.
+  StepRow second = row_of(2, {0}, page(2));
+  second.first_position = second.committed = 2;
+  second.tokens[0] = {.ticket = ticket.value(), .row = 1};
+  const StepResult by_ticket = run(next_plan({second}));
+  const StepResult of_first = tiny_.executor->collect_step(ticket.value());
+  second.tokens[0] = {.literal = of_first.rows[1].tokens[0].token};
+  const StepResult by_literal = run(next_plan({second}));
+  ASSERT_EQ(by_ticket.rows[0].verdict, RowVerdict::ok);
+  EXPECT_EQ(by_ticket.rows[0].tokens[0].token, by_literal.rows[0].tokens[0].token);
+  EXPECT_EQ(by_ticket.rows[0].tokens[0].logprob, by_literal.rows[0].tokens[0].logprob);
+}
+
+TEST_F(RunnerTest, AStaleRowIsNeitherReadNorWrittenAndTheOthersGoOn) {
+  const StepResult alone = run(next_plan({row_of(2, {7, 8}, page(2))}));
+  const auto bytes_of = [&](int32_t p) {
+    const PageId pages[] = {PageId{p}};
+    return tiny_.executor->collect_bytes(tiny_.executor->export_pages(pages));
+  };
+  const std::vector<std::byte> before = bytes_of(1);
+  TaggedPage stale = page(1);
+  stale.tag += 1;
+  const StepResult result =
+      run(next_plan({row_of(1, {1, 2, 3}, stale), row_of(2, {7, 8}, page(2))}));
+  EXPECT_EQ(result.rows[0].verdict, RowVerdict::stale_page);
+  EXPECT_EQ(result.rows[0].page, PageId{1});
+  EXPECT_EQ(result.rows[0].found_tag, 101U);
+  EXPECT_TRUE(result.rows[0].tokens.empty());
+  EXPECT_EQ(bytes_of(1), before);
+  EXPECT_EQ(result.rows[1].verdict, RowVerdict::ok);
+  EXPECT_EQ(result.rows[1].tokens[0].token, alone.rows[0].tokens[0].token);
+  EXPECT_EQ(result.rows[1].tokens[0].logprob, alone.rows[0].tokens[0].logprob);
+  EXPECT_EQ(result.rows[1].pages_checked, 2);  // before the pass and after it
+}
+
+TEST_F(RunnerTest, APageInNoLivingStateIsStale) {
+  for (const PageState state : {PageState::free, PageState::draining, PageState::quarantined}) {
+    directory_[1].state = state;
+    const StepResult result = run(next_plan({row_of(1, {1, 2}, page(1))}));
+    EXPECT_EQ(result.rows[0].verdict, RowVerdict::stale_page);
+  }
+}
+
+TEST_F(RunnerTest, AHeaderOfAnotherPlanOrStepGivesNoToken) {
+  const StepPlan plan = next_plan({row_of(1, {1, 2}, page(1))});
+  StepHeader header = make_header(plan);
+  header.nonce_sum ^= 1;
+  StepResult result = tiny_.executor->collect_step(tiny_.executor->submit(plan, header).value());
+  EXPECT_EQ(result.rows[0].verdict, RowVerdict::bad_header);
+  EXPECT_TRUE(result.rows[0].tokens.empty());
+  // The same plan once more: its number has passed.
+  result = tiny_.executor->collect_step(tiny_.executor->submit(plan, make_header(plan)).value());
+  EXPECT_EQ(result.rows[0].verdict, RowVerdict::bad_header);
+}
+
+TEST_F(RunnerTest, AMaskThatAdmitsNothingIsADeadEnd) {
+  StepRow row = row_of(1, {1, 2}, page(1));
+  row.sampler.mask.assign(token_mask_words(config_.vocab_size), 0);
+  EXPECT_EQ(run(next_plan({row})).rows[0].verdict, RowVerdict::dead_end);
+  row.sampler.mask[0] = 1 << 9;
+  EXPECT_EQ(run(next_plan({row})).rows[0].tokens[0].token, 9);
+}
+
+TEST_F(RunnerTest, PagesAreSealedVerifiedCopiedAndMoved) {
+  run(next_plan({row_of(1, {1, 2, 3}, page(1))}));
+  Executor& executor = *tiny_.executor;
+  const SealTarget target[] = {{.page = PageId{1}, .logical = 0}};
+  const std::vector<PageSeal> seal = executor.collect_seals(executor.seal_pages(target));
+  const auto verify = [&](SealTarget found) {
+    return executor.collect_verdicts(executor.verify_pages({&found, 1}, seal))[0];
+  };
+  EXPECT_EQ(verify({.page = PageId{1}, .logical = 0}), PageVerdict::ok);
+  EXPECT_EQ(verify({.page = PageId{1}, .logical = 1}), PageVerdict::mismatch);
+  EXPECT_EQ(verify({.page = PageId{2}, .logical = 0}), PageVerdict::mismatch);
+
+  const PageId from[] = {PageId{1}};
+  const PageId copy[] = {PageId{2}};
+  executor.wait(executor.copy_pages(from, copy));
+  EXPECT_EQ(verify({.page = PageId{2}, .logical = 0}), PageVerdict::ok);
+
+  const std::vector<std::byte> bytes = executor.collect_bytes(executor.export_pages(from));
+  const PageId moved[] = {PageId{3}};
+  executor.wait(executor.import_pages(moved, bytes));
+  EXPECT_EQ(verify({.page = PageId{3}, .logical = 0}), PageVerdict::ok);
+
+  executor.wait(executor.fill_pages(from, std::byte{0xff}));
+  EXPECT_EQ(verify({.page = PageId{1}, .logical = 0}), PageVerdict::mismatch);
+  EXPECT_EQ(verify({.page = PageId{3}, .logical = 0}), PageVerdict::ok);
+}
+
+}  // namespace
+}  // namespace quire
