@@ -7,6 +7,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "server/chat_fields.h"
+#include "server/context_errors.h"
 #include "server/field_reader.h"
 #include "server/sampling_fields.h"
 #include "server/unsupported_fields.h"
@@ -76,12 +77,6 @@ void read_text_logprobs(FieldReader& body, Draft* draft) {
   draft->style.top_logprobs = static_cast<int32_t>(top.value_or(0));
 }
 
-// Text that cannot fit whatever its tokens are is refused before it is tokenized.
-bool is_hopeless(const ServedModel& model, size_t bytes) {
-  return bytes >
-         static_cast<size_t>(model.context_tokens) * model.tokenizer.vocabulary().token_bytes_max();
-}
-
 void read_token_ids(FieldReader& body, const Json& ids, const std::string& path,
                     const ServedModel& model, Draft* draft) {
   std::vector<Token> prompt;
@@ -101,12 +96,7 @@ void read_one_prompt(FieldReader& body, const Json& value, const std::string& pa
     return body.refuse("invalid_type", path, "A prompt must be a string or an array of token ids.");
   }
   const auto& text = value.get_ref<const std::string&>();
-  if (is_hopeless(model, text.size())) {
-    return body.refuse(
-        "string_above_max_length", path,
-        format("The prompt has %zu bytes, more than a context of %d tokens can hold.", text.size(),
-               model.context_tokens));
-  }
+  if (const auto error = hopeless_text_error(model, text.size(), path)) return body.refuse(*error);
   draft->prompts.push_back(model.tokenizer.encode(text));
 }
 
@@ -130,32 +120,20 @@ void read_prompts(FieldReader& body, const ServedModel& model, Draft* draft) {
 // The length of the answer to `prompt`, or an error when the two do not fit the context.
 std::optional<int32_t> answer_tokens(FieldReader& body, const ServedModel& model,
                                      const Draft& draft, size_t prompt_tokens) {
-  const int64_t context = model.context_tokens;
-  const auto prompt = static_cast<int64_t>(prompt_tokens);
+  const auto prompt = static_cast<int32_t>(prompt_tokens);
+  const int32_t rest = model.context_tokens - prompt;
+  const bool chat = draft.style.endpoint == Endpoint::chat;
+  const int32_t wanted =
+      draft.sampling.max_tokens.value_or(chat ? rest : std::min(rest, kCompletionTokensDefault));
   if (prompt == 0) {
     body.refuse("invalid_value", draft.prompt_field, "The prompt must have at least one token.");
-    return std::nullopt;
+  } else if (rest <= 0) {
+    body.refuse(prompt_too_long_error(model, prompt, draft.prompt_field));
+  } else if (wanted > rest) {
+    body.refuse(request_too_long_error(model, prompt, wanted, draft.prompt_field));
   }
-  if (prompt >= context) {
-    body.refuse("context_length_exceeded", draft.prompt_field,
-                format("This model's maximum context length is %lld tokens. However, your prompt "
-                       "has %lld tokens, which leaves none for an answer.",
-                       static_cast<long long>(context), static_cast<long long>(prompt)));
-    return std::nullopt;
-  }
-  const int64_t rest = context - prompt;
-  if (!draft.sampling.max_tokens) {
-    const bool chat = draft.style.endpoint == Endpoint::chat;
-    return static_cast<int32_t>(chat ? rest : std::min<int64_t>(rest, kCompletionTokensDefault));
-  }
-  if (*draft.sampling.max_tokens <= rest) return draft.sampling.max_tokens;
-  body.refuse("context_length_exceeded", draft.prompt_field,
-              format("This model's maximum context length is %lld tokens. However, you requested "
-                     "%lld tokens (%lld in the prompt, %d in the answer).",
-                     static_cast<long long>(context),
-                     static_cast<long long>(prompt + *draft.sampling.max_tokens),
-                     static_cast<long long>(prompt), *draft.sampling.max_tokens));
-  return std::nullopt;
+  if (body.failed()) return std::nullopt;
+  return wanted;
 }
 
 std::vector<Token> stop_tokens(const ServedModel& model, const SamplingFields& sampling) {

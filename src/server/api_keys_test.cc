@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 namespace quire {
 namespace {
@@ -38,8 +39,9 @@ TEST(ApiKeys, TenantsHaveSaltsOfTheirOwnAndKeysOfATenantShareOne) {
 
 TEST(ApiKeys, NamesTheBadLineAndNeverTheKey) {
   const std::string long_key(ApiKeys::kKeyBytesMax + 1, 'k');
-  for (const std::string& text :
-       {std::string("alice"), "a secret extra", "a secret\nb secret", "a " + long_key}) {
+  const std::vector<std::string> texts = {"alice", "a secret extra", "a secret\nb secret",
+                                          "a " + long_key};
+  for (const std::string& text : texts) {
     ApiKeys keys = ApiKeys::create().value();
     const Status added = keys.add_file(text);
     ASSERT_FALSE(added.ok()) << text;

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "base/text.h"
+#include "server/context_errors.h"
 #include "text/chat_request.h"
 
 namespace quire {
@@ -68,13 +68,7 @@ void make_prompt(FieldReader& body, const ServedModel& model, ChatDemand* out) {
   if (!rendered.ok()) return refuse(body, rendered.error());
   size_t bytes = 0;
   for (const Prompt::Segment& segment : rendered.value().segments()) bytes += segment.text.size();
-  const size_t token_bytes_max = model.tokenizer.vocabulary().token_bytes_max();
-  if (bytes > static_cast<size_t>(model.context_tokens) * token_bytes_max) {
-    return body.refuse("string_above_max_length", "messages",
-                       format("The messages have %zu bytes, more than a context of %d tokens can "
-                              "hold.",
-                              bytes, model.context_tokens));
-  }
+  if (const auto error = hopeless_text_error(model, bytes, "messages")) return body.refuse(*error);
   Result<std::vector<Token>> encoded = rendered.value().encode(model.tokenizer);
   if (!encoded.ok()) return refuse(body, encoded.error());
   out->prompt = std::move(encoded).value();

@@ -12,7 +12,8 @@ constexpr int kUnavailableRetryS = 5;
 
 std::string_view type_of(int status) {
   if (status == 429) return "rate_limit_error";
-  return status >= 500 ? "server_error" : "invalid_request_error";
+  // 505 is the client's doing.
+  return status >= 500 && status != 505 ? "server_error" : "invalid_request_error";
 }
 
 Json null_if_empty(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
