@@ -46,12 +46,14 @@ class Placer {
   void touch(std::span<const std::byte> data) {
     uint8_t sum = 0;
     const auto bytes = static_cast<int64_t>(data.size());
-    for (int64_t at = 0; at < bytes; at += kHostPage) {
-      sum = static_cast<uint8_t>(sum + static_cast<uint8_t>(data[static_cast<size_t>(at)]));
-      if (at % kProgressBytes == kProgressBytes - kHostPage) advance(kProgressBytes);
+    for (int64_t begin = 0; begin < bytes; begin += kProgressBytes) {
+      const int64_t end = std::min(begin + kProgressBytes, bytes);
+      for (int64_t at = begin; at < end; at += kHostPage) {
+        sum = static_cast<uint8_t>(sum + static_cast<uint8_t>(data[static_cast<size_t>(at)]));
+      }
+      advance(end - begin);
     }
     touched_ = sum;
-    advance(bytes % kProgressBytes);
   }
 
   std::byte* take(int64_t bytes) {
