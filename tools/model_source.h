@@ -14,8 +14,9 @@
 namespace quire {
 
 struct ModelSource {
-  std::string dir;    // config.json and safetensors
-  int n_threads = 0;  // of the CPU backend; 0: as many as the process may use
+  std::string dir;             // config.json and safetensors
+  int n_threads = 0;           // of the CPU backend; 0: as many as the process may use
+  std::string device = "cpu";  // or "cuda", in a build that has it: the first GPU
 };
 
 // Members are destroyed in reverse order: a Model made from it must be gone before it is.

@@ -36,6 +36,7 @@ struct ServeOptions {
   LogFormat log_format = LogFormat::text;
   bool log_requests = false;
   int threads = 0;
+  std::string device = "cpu";
   uint64_t random_seed = 0;
   bool has_random_seed = false;
   int64_t drain_seconds = 30;

@@ -2,6 +2,9 @@
 
 #include "cpu/cpu_backend.h"
 #include "cpu/targets.h"
+#ifdef QUIRE_CUDA
+#include "cuda/cuda_backend.h"
+#endif
 
 // After cpu/targets.h, which it must agree with.
 #include <hwy/targets.h>
@@ -34,6 +37,13 @@ std::vector<BackendFactory> backends() {
   const int64_t supported = hwy::SupportedTargets();
   if ((supported & HWY_AVX2) != 0) out.push_back(cpu("cpu2_avx2", 2, HWY_AVX2));
   out.push_back(cpu("cpu2_sse4", 2, HWY_SSE4));
+#endif
+#ifdef QUIRE_CUDA
+  const auto make_cuda = []() -> std::unique_ptr<Backend> {
+    Result<std::unique_ptr<Backend>> made = make_cuda_backend(0);
+    return made.ok() ? std::move(made).value() : nullptr;
+  };
+  out.push_back({.name = "cuda", .make = make_cuda, .family = ""});
 #endif
   return out;
 }
