@@ -124,7 +124,7 @@ TEST(JsonMachine, NeverRunsIntoADeadEnd) {
       ASSERT_FALSE(allowed.empty()) << text;
       uint8_t byte = allowed[rng.next_below(allowed.size())];
       // Leans towards closing, so that most texts come to an end.
-      for (const uint8_t closing : {'"', '}', ']'}) {
+      for (const uint8_t closing : {uint8_t{'"'}, uint8_t{'}'}, uint8_t{']'}}) {
         const bool may = std::find(allowed.begin(), allowed.end(), closing) != allowed.end();
         if (may && rng.next_below(4) == 0) byte = closing;
       }

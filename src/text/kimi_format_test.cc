@@ -84,7 +84,8 @@ TEST(KimiK26, RendersToolsAndThoughts) {
 TEST(KimiK26, FallsBackToJsonForSchemasItCannotDeclare) {
   EXPECT_THAT(
       render("kimi-k2.6", R"({"messages":[{"role":"user","content":"x"}],"tools":[
-      {"type":"function","function":{"parameters":{"properties":{"a":{"oneOf":[]}}},"name":"f"}}]})"),
+      {"type":"function","function":{"name":"f","parameters":{"properties":{"a":{"oneOf":[]}}}}
+      }]})"),
       HasSubstr("tool_declare<|im_middle|>[{\"function\":{\"name\":\"f\",\"parameters\":{"
                 "\"properties\":{\"a\":{\"oneOf\":[]}}}},\"type\":\"function\"}]<|im_end|>"));
 }

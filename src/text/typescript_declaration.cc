@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <optional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -244,13 +244,19 @@ Result<std::string> FunctionWriter::docs(const Json& schema, const std::string& 
 }
 
 Result<std::string> joined_types(const Json& types) {
-  static const std::map<std::string, std::string, std::less<>> kNames = {
-      {"string", "string"}, {"number", "number"}, {"integer", "number"},   {"boolean", "boolean"},
-      {"null", "null"},     {"object", "{}"},     {"array", "Array<any>"},
-  };
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kNames = {{
+      {"string", "string"},
+      {"number", "number"},
+      {"integer", "number"},
+      {"boolean", "boolean"},
+      {"null", "null"},
+      {"object", "{}"},
+      {"array", "Array<any>"},
+  }};
   std::string out;
   for (const Json& type : types) {
-    const auto name = type.is_string() ? kNames.find(type.get<std::string>()) : kNames.end();
+    const auto* name = std::find_if(kNames.begin(), kNames.end(),
+                                    [&](const auto& entry) { return type == entry.first; });
     if (name == kNames.end()) return invalid_argument("type: not a JSON type");
     if (!out.empty()) out += " | ";
     out += name->second;
