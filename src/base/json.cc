@@ -108,6 +108,10 @@ Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
   if (const auto bad = first_invalid_utf8(text)) {
     return invalid_argument(format("JSON holds invalid UTF-8 at byte %zu", *bad));
   }
+  // A raw NUL is valid nowhere, and the parser would take it for the end of the text.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    return invalid_argument(format("JSON holds a NUL at byte %zu", nul));
+  }
   if (text.starts_with("\xef\xbb\xbf")) return invalid_argument("JSON begins with a BOM at byte 0");
   BoundedBuilder builder(limits);
   if (!Json::sax_parse(text, &builder)) {

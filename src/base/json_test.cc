@@ -25,6 +25,8 @@ TEST(Json, RefusesWhatIsNotJson) {
   }
   expect_refused("\xef\xbb\xbf{}", "BOM");
   expect_refused("\"\xff\"", "UTF-8 at byte 1");
+  expect_refused(std::string_view("{}\0", 3), "NUL at byte 2");
+  expect_refused(std::string_view("[1,\0]", 5), "NUL at byte 3");
 }
 
 TEST(Json, RefusesDuplicateKeysAtAnyDepth) {

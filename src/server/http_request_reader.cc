@@ -190,7 +190,8 @@ void HttpRequestReader::begin_body() {
                              boost::beast::error_code& error) {
     error = {};
     chunked_bytes_ += std::min(bytes, kChunkBytesMax);
-    if (chunked_bytes_ > limits_.body_bytes_max || ++n_chunks_ > limits_.chunks_max) {
+    n_chunks_ += bytes > 0;  // the last chunk has none
+    if (chunked_bytes_ > limits_.body_bytes_max || n_chunks_ > limits_.chunks_max) {
       error = beast_http::error::body_limit;
     }
     if (bytes > kChunkBytesMax) error = beast_http::error::bad_chunk;
