@@ -186,7 +186,7 @@ void HttpRequestReader::begin_body() {
   parser.header_limit(static_cast<uint32_t>(head_.size()));
   // Chunks are counted here, so that a size of more than eight digits is malformed, not large.
   parser.body_limit(boost::none);
-  parser_->on_chunk = [this](uint64_t bytes, boost::beast::string_view,
+  parser_->on_chunk = [this](uint64_t bytes, boost::beast::string_view extensions,
                              boost::beast::error_code& error) {
     error = {};
     chunked_bytes_ += std::min(bytes, kChunkBytesMax);
@@ -194,7 +194,9 @@ void HttpRequestReader::begin_body() {
     if (chunked_bytes_ > limits_.body_bytes_max || n_chunks_ > limits_.chunks_max) {
       error = beast_http::error::body_limit;
     }
-    if (bytes > kChunkBytesMax) error = beast_http::error::bad_chunk;
+    if (bytes > kChunkBytesMax || extensions.size() > limits_.chunk_head_bytes_max) {
+      error = beast_http::error::bad_chunk;
+    }
   };
   parser.on_chunk_header(parser_->on_chunk);
 
