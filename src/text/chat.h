@@ -46,6 +46,7 @@ struct ChatRequest {
   // What the family's template takes; what it does not know is ignored. Kimi: `thinking` and
   // `preserve_thinking`, booleans.
   Json template_kwargs = Json::object();
+  std::string template_kwargs_field = "template_kwargs";  // its path, for errors
 };
 
 // Which calls the answer must make, when it must make any.

@@ -206,6 +206,7 @@ Result<ChatRequest> parse_chat_request(const Json& body, const ChatLimits& limit
     out.add_generation_prompt = generate->get<bool>();
   }
   const std::string kwargs_name(fields.template_kwargs);
+  out.template_kwargs_field = kwargs_name;
   if (const Json* kwargs = member(body, kwargs_name.c_str())) {
     if (!kwargs->is_object()) return at(kwargs_name, "expected an object");
     out.template_kwargs = *kwargs;

@@ -93,7 +93,8 @@ Result<bool> template_flag(const ChatRequest& request, const char* name, bool ot
   const auto found = request.template_kwargs.find(name);
   if (found == request.template_kwargs.end() || found->is_null()) return otherwise;
   if (!found->is_boolean()) {
-    return invalid_argument(format("template_kwargs.%s: expected true or false", name));
+    return invalid_argument(request.template_kwargs_field + "." + name +
+                            ": expected true or false");
   }
   return found->get<bool>();
 }

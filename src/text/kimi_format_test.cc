@@ -94,6 +94,12 @@ TEST(KimiK26, NamesABadTemplateArgument) {
   EXPECT_EQ(render("kimi-k2.6", R"({"messages":[{"role":"user","content":"x"}],
                                     "template_kwargs":{"thinking":"no"}})"),
             "template_kwargs.thinking: expected true or false");
+  const auto body = parse_json(R"({"messages":[{"role":"user","content":"x"}],
+                                   "chat_template_kwargs":{"thinking":1}})");
+  const auto request =
+      parse_chat_request(body.value(), {}, {.template_kwargs = "chat_template_kwargs"});
+  EXPECT_EQ(make_chat_format("kimi-k2.6").value()->render(request.value()).error().message,
+            "chat_template_kwargs.thinking: expected true or false");
 }
 
 TEST(KimiTurns, NumbersCallsWithoutIds) {
