@@ -1,7 +1,6 @@
 // The command line of `quire serve`: SGLang's flag names, what each may be, and nothing else.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "format/kv_page.h"
 #include "ops/weight_matrix.h"
 #include "server/http.h"
+#include "tools/commands.h"
 
 namespace quire {
 

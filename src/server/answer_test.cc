@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,8 @@ namespace {
 
 class AnswerTest : public testing::Test {
  protected:
-  static void SetUpTestSuite() { fixture_ = ServedModelFixture::load().release(); }
-  static void TearDownTestSuite() { delete std::exchange(fixture_, nullptr); }
+  static void SetUpTestSuite() { fixture_ = ServedModelFixture::load(); }
+  static void TearDownTestSuite() { fixture_.reset(); }
 
   static std::vector<Token> encode(std::string_view text) {
     return fixture_->tokenizer.encode(text);
@@ -38,10 +39,10 @@ class AnswerTest : public testing::Test {
     return std::make_unique<Answer>(fixture_->model, &admitted, AnswerLabel{"0123", 1700000000});
   }
 
-  static ServedModelFixture* fixture_;
+  static std::unique_ptr<ServedModelFixture> fixture_;
 };
 
-ServedModelFixture* AnswerTest::fixture_ = nullptr;
+std::unique_ptr<ServedModelFixture> AnswerTest::fixture_;
 
 RequestOutput output(std::vector<Token> tokens, std::optional<FinishReason> finish = {}) {
   RequestOutput out{.finish = finish, .prompt_tokens = 10, .cached_tokens = 4};

@@ -70,6 +70,7 @@ void ApiServer::take(Opened event) {
   if (state_ != State::starting) return;
   model_ = event.model;
   generator_ = event.generator;
+  opened_us_ = parts_.clock.now_us();
   desk_ =
       std::make_unique<AdmissionDesk>(*model_, config_.admission_threads, config_.admissions_max,
                                       [this](ExchangeId exchange, Admission admission) {
@@ -196,17 +197,17 @@ void ApiServer::take(Admitted event) {
   std::vector<GenerateRequest> requests;
   for (AdmittedChoice& choice : admitted.choices) requests.push_back(std::move(choice.request));
   exchange.answer = std::make_unique<Answer>(
-      *model_, &admitted,
-      AnswerLabel{.id = exchange.id,
-                  .created_s = std::chrono::duration_cast<std::chrono::seconds>(
-                                   std::chrono::system_clock::now().time_since_epoch())
-                                   .count()});
+      *model_, &admitted, AnswerLabel{.id = exchange.id, .created_s = unix_seconds()});
   for (GenerateRequest& request : requests) {
     const Status submitted = submit(event.exchange, exchange, std::move(request));
     if (submitted.ok()) continue;
     stop_generating(exchange);
     return respond(event.exchange, to_response(to_api_error(submitted.error())));
   }
+}
+
+int64_t ApiServer::unix_seconds() const {
+  return model_->created_s + (parts_.clock.now_us() - opened_us_) / 1'000'000;
 }
 
 Status ApiServer::submit(ExchangeId id, Exchange& exchange, GenerateRequest request) {

@@ -141,6 +141,7 @@ class ApiServer final : public HttpHandler {
   void end(ExchangeId id, int status);
   void respond(ExchangeId id, HttpResponse response);
   void respond_json(ExchangeId id, const Json& body);
+  int64_t unix_seconds() const;
   void log_end(const Exchange& exchange, int status) const;
 
   const ApiConfig config_;
@@ -150,6 +151,7 @@ class ApiServer final : public HttpHandler {
   Generator* generator_ = nullptr;
   Inbox<Event> inbox_;
   std::unordered_map<ExchangeId, std::unique_ptr<Exchange>> exchanges_;
+  int64_t opened_us_ = 0;  // when the model was ready: `created_s` of the model
   int64_t drain_deadline_us_ = 0;
   uint64_t late_events_ = 0;
   uint64_t seed_ = 0;  // of the next request that names none

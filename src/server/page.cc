@@ -2,9 +2,10 @@
 
 namespace quire {
 
-std::string_view page_html() {
-  // Text is only ever set as textContent: an answer can hold no markup of its own.
-  static constexpr std::string_view kHtml = R"html(<!doctype html>
+namespace {
+
+// Text is only ever set as textContent: an answer can hold no markup of its own.
+constexpr std::string_view kHtml = R"html(<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Quire</title>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
@@ -113,7 +114,9 @@ $('clear').addEventListener('click', () => { messages = []; $('log').replaceChil
 find_model().catch(() => {});
 </script></body></html>
 )html";
-  return kHtml;
-}
+
+}  // namespace
+
+std::string_view page_html() { return kHtml; }
 
 }  // namespace quire

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "ops/sample.h"
+#include "engine/request.h"
 #include "server/field_reader.h"
 
 namespace quire {

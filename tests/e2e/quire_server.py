@@ -1,4 +1,4 @@
-"""A `quire serve` process for tests, and small HTTP clients of it: one that speaks JSON, one raw."""
+"""A `quire serve` process for tests, and small clients of it: one speaks JSON, one raw bytes."""
 
 import http.client
 import json
