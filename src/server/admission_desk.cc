@@ -24,11 +24,20 @@ AdmissionDesk::~AdmissionDesk() {
   jobs_.close();
 }
 
+bool AdmissionDesk::submit(AdmissionJob job) {
+  const size_t bytes = job.body.size();
+  if (bodies_bytes_.fetch_add(bytes) + bytes <= kBodiesBytesMax && jobs_.try_push(job)) return true;
+  bodies_bytes_.fetch_sub(bytes);
+  return false;
+}
+
 void AdmissionDesk::work(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     std::optional<AdmissionJob> job = jobs_.pop_for(kPoll);
     if (!job || stop.stop_requested()) continue;
-    done_(job->exchange, admit(model_, job->endpoint, job->body, job->caller));
+    Admission admission = admit(model_, job->endpoint, job->body, job->caller);
+    bodies_bytes_.fetch_sub(job->body.size());
+    done_(job->exchange, std::move(admission));
   }
 }
 

@@ -4,6 +4,7 @@
 // and moves streams must not wait for it.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <string>
 #include <thread>
@@ -24,6 +25,8 @@ struct AdmissionJob {
 
 class AdmissionDesk {
  public:
+  static constexpr size_t kBodiesBytesMax = size_t{256} << 20;
+
   using Done = std::function<void(ExchangeId, Admission)>;
 
   // `done` is called on the desk's threads. `model` outlives the desk.
@@ -33,8 +36,8 @@ class AdmissionDesk {
   AdmissionDesk(const AdmissionDesk&) = delete;
   AdmissionDesk& operator=(const AdmissionDesk&) = delete;
 
-  // False when too many wait.
-  [[nodiscard]] bool submit(AdmissionJob job) { return jobs_.try_push(std::move(job)); }
+  // False when too many wait, or their bodies are too large together.
+  [[nodiscard]] bool submit(AdmissionJob job);
 
  private:
   void work(const std::stop_token& stop);
@@ -42,6 +45,7 @@ class AdmissionDesk {
   const ServedModel& model_;
   const Done done_;
   BoundedQueue<AdmissionJob> jobs_;
+  std::atomic<size_t> bodies_bytes_{0};  // of the jobs that wait or are at hand
   std::vector<std::jthread> threads_;
 };
 

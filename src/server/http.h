@@ -62,6 +62,7 @@ struct HttpLimits {
   size_t headers_bytes_max = size_t{64} << 10;  // of all together
   size_t headers_max = 100;
   size_t body_bytes_max = size_t{16} << 20;
+  size_t bodies_bytes_max = size_t{512} << 20;       // being received at once, all connections
   size_t chunks_max = 16384;                         // of a chunked body
   size_t chunk_head_bytes_max = 1024;                // size, extensions and trailer lines
   size_t pipelined_bytes_max = size_t{64} << 10;     // received while an answer is pending

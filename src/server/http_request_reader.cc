@@ -76,6 +76,12 @@ uint64_t HttpRequestReader::body_bytes_received() const {
   return parser_ ? parser_->parser.get().body().size() : 0;
 }
 
+size_t HttpRequestReader::body_bytes_expected() const {
+  if (!parser_) return 0;
+  const auto length = parser_->parser.content_length();
+  return length ? static_cast<size_t>(*length) : limits_.body_bytes_max;
+}
+
 const HttpRefusal& HttpRequestReader::refusal() const {
   CHECK(state_ == State::refused);
   return refusal_;

@@ -37,6 +37,8 @@ class HttpRequestReader {
   // The client waits for "100 Continue" before it sends the body.
   bool expects_continue() const;
   uint64_t body_bytes_received() const;
+  // What the body may take: its declared length, or the limit when it comes in chunks.
+  size_t body_bytes_expected() const;
   const HttpRefusal& refusal() const;
 
   // The request; once, in state `complete`.

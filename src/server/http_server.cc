@@ -70,7 +70,7 @@ struct Connection {
   bool body_suppressed = false;  // HEAD
   bool http_1_0 = false;
   bool keep_alive = true;
-  bool continue_sent = false;
+  size_t reserved_bytes = 0;       // of bodies_bytes_max, for the body being received
   int64_t receive_started_us = 0;  // of the request being received, or of idleness
   int64_t body_started_us = 0;     // 0: not yet in the body
   int64_t progress_us = 0;         // when the client last took bytes, or had none to take
@@ -111,6 +111,7 @@ struct HttpServer::State {
   std::unordered_map<ExchangeId, Connection*> exchanges;
   std::unordered_map<std::string, int> per_address;
   uint64_t last_id = 0;
+  size_t reserved_bytes = 0;  // by all connections
   bool finishing = false;
   std::atomic<bool> wake_pending{false};
   HttpServerStats stats;
@@ -122,6 +123,8 @@ struct HttpServer::State {
   void admit(tcp::socket socket, Audience audience);
   void leave(Connection& c);
   void advance(Connection& c);
+  bool begin_body(Connection& c);
+  void release_body(Connection& c);
   void begin_exchange(Connection& c);
   void refuse(Connection& c, const HttpRefusal& refusal);
   void send_whole(Connection& c, const HttpResponse& response);
@@ -178,6 +181,7 @@ void HttpServer::State::admit(tcp::socket socket, Audience audience) {
 
 void HttpServer::State::leave(Connection& c) {
   if (--c.coroutines > 0) return;
+  release_body(c);
   --stats.connections;
   const auto counted = per_address.find(c.peer);
   if (--counted->second == 0) per_address.erase(counted);
@@ -249,11 +253,8 @@ void HttpServer::State::advance(Connection& c) {
       case HttpRequestReader::State::head:
         return;
       case HttpRequestReader::State::body:
-        if (c.body_started_us == 0) c.body_started_us = clock.now_us();
-        if (c.reader->expects_continue() && !c.continue_sent) {
-          c.continue_sent = true;
-          c.unsent += "HTTP/1.1 100 Continue\r\n\r\n";
-          c.output_ready.cancel();
+        if (c.body_started_us == 0 && !begin_body(c)) {
+          return refuse(c, {503, "overloaded", "Too many large requests at once."});
         }
         return;
       case HttpRequestReader::State::refused:
@@ -265,11 +266,29 @@ void HttpServer::State::advance(Connection& c) {
   }
 }
 
+// The head of a request is here. False when there is no room for its body.
+bool HttpServer::State::begin_body(Connection& c) {
+  const size_t bytes = c.reader->body_bytes_expected();
+  if (reserved_bytes + bytes > limits.bodies_bytes_max) return false;
+  c.body_started_us = clock.now_us();
+  c.reserved_bytes = bytes;
+  reserved_bytes += bytes;
+  if (c.reader->expects_continue()) {
+    c.unsent += "HTTP/1.1 100 Continue\r\n\r\n";
+    c.output_ready.cancel();
+  }
+  return true;
+}
+
+void HttpServer::State::release_body(Connection& c) {
+  reserved_bytes -= std::exchange(c.reserved_bytes, 0);
+  c.body_started_us = 0;
+}
+
 void HttpServer::State::begin_exchange(Connection& c) {
   HttpRequest request = c.reader->take();
   c.reader = std::make_unique<HttpRequestReader>(limits);
-  c.body_started_us = 0;
-  c.continue_sent = false;
+  release_body(c);
   c.phase = Phase::answering;
   c.answer_ended = false;
   c.streaming = false;
@@ -287,6 +306,7 @@ void HttpServer::State::begin_exchange(Connection& c) {
 
 void HttpServer::State::refuse(Connection& c, const HttpRefusal& refusal) {
   ++stats.refused;
+  release_body(c);
   c.phase = Phase::answering;
   c.received.clear();
   c.keep_alive = false;

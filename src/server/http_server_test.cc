@@ -200,6 +200,25 @@ TEST_F(HttpServerTest, RefusesConnectionsPastTheCap) {
   EXPECT_EQ(third.receive().substr(0, 12), "HTTP/1.1 503");
 }
 
+TEST_F(HttpServerTest, BodiesShareABudgetThatComesBack) {
+  HttpLimits limits;
+  limits.bodies_bytes_max = 10;
+  start(limits);
+  const std::string head = "POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 8\r\n\r\n";
+  Client first(port());
+  first.send(head + "1234");
+  usleep(200'000);
+  Client second(port());
+  second.send(head + "1234");
+  EXPECT_EQ(second.receive().substr(0, 12), "HTTP/1.1 503");
+  first.send("5678");
+  EXPECT_NE(first.receive("12345678").find("12345678"), std::string::npos);
+  Client third(port());
+  third.send(head + "abcd");
+  third.send("efgh");
+  EXPECT_NE(third.receive("abcdefgh").find("abcdefgh"), std::string::npos);
+}
+
 TEST_F(HttpServerTest, FinishSendsWhatWasBegunAndEnds) {
   start();
   Client idle(port());
