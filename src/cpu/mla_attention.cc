@@ -1,7 +1,9 @@
 // Absorbed attention, a block of queries of one sequence at a time.
 //
 // For each page in order: its rows become a tile of float32 in the second-level cache; scores of
-// all queries and heads of the block are one product with it, the weighted sums another. A token's
+// all queries and heads of the block are one product with it, the weighted sums another. (Reading
+// bf16 rows where they lie is slower: 16 sequences of 256 tokens take 5.4 ms instead of 4.4 ms of
+// one core, because the products then wait for memory that a conversion streams.) A token's
 // result depends on its own scores alone: the online softmax steps at absolute pages, and sums run
 // in order of position, so that blocks may be cut anywhere.
 #include <algorithm>
