@@ -4,8 +4,9 @@
 // from then on.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <utility>
+
+#include "tools/commands.h"
 
 namespace quire {
 

@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "base/bytes.h"
 #include "base/check.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "engine/batch.h"
+#include "engine/failure.h"
 #include "engine/rate_meter.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -24,79 +24,7 @@ namespace {
 // and a bound on the cost of looking.
 constexpr size_t kAdmissionsMax = 16;
 
-// Why a row yielded no token, for the request's last output.
-struct Failure {
-  FailureKind kind = FailureKind::none;
-  Error error;
-};
-
-Failure integrity_failure(std::string what) {
-  return {FailureKind::integrity,
-          corruption(std::move(what) +
-                     "; the request was stopped before any unverified token was sent")};
-}
-
-Failure to_failure(const StepRowResult& result) {
-  switch (result.verdict) {
-    case RowVerdict::ok:
-      break;
-    case RowVerdict::bad_logits:
-      return {FailureKind::numerical, corruption("the model's output is not a number")};
-    case RowVerdict::dead_end:
-      return {FailureKind::dead_end, corruption("the grammar admits no token here")};
-    case RowVerdict::stale_page:
-    case RowVerdict::stale_write:
-      return integrity_failure(format("page %d of the request carries tag %llx", result.page.value,
-                                      static_cast<unsigned long long>(result.found_tag)));
-    case RowVerdict::bad_header:
-      return integrity_failure("the step's inputs were not those that were planned");
-  }
-  CHECK(false);
-  return {};
-}
-
 }  // namespace
-
-PlanLimits executor_limits(const EngineConfig& config) {
-  return {.n_pages = config.n_pages,
-          .page_tokens = config.page_tokens,
-          .rows_max = config.running_requests_max,
-          .tokens_max = config.chunked_prefill_tokens + config.running_requests_max,
-          .pages_max = static_cast<int32_t>(div_up(config.context_tokens, config.page_tokens)),
-          .vocab_size = config.vocab_size};
-}
-
-Status check_request(const EngineConfig& config, const GenerateRequest& request) {
-  const auto n_prompt = static_cast<int64_t>(request.prompt.size());
-  if (n_prompt == 0) return invalid_argument("the prompt is empty");
-  if (request.max_new_tokens < 1) {
-    return invalid_argument(
-        format("max_new_tokens: expected at least 1, found %d", request.max_new_tokens));
-  }
-  if (n_prompt + request.max_new_tokens > config.context_tokens) {
-    return invalid_argument(
-        format("the context holds %d tokens: the prompt has %lld, and %d more "
-               "were asked for",
-               config.context_tokens, static_cast<long long>(n_prompt), request.max_new_tokens));
-  }
-  // The last token is chosen, never computed.
-  const int64_t pages = div_up(n_prompt + request.max_new_tokens - 1, config.page_tokens);
-  if (pages > config.n_pages - 1) {
-    return invalid_argument(format("the request needs %lld pages of KV cache; there are %d",
-                                   static_cast<long long>(pages), config.n_pages - 1));
-  }
-  for (const Token token : request.prompt) {
-    if (token < 0 || token >= config.vocab_size) {
-      return invalid_argument(
-          format("prompt token %d: expected 0 to %d", token, config.vocab_size - 1));
-    }
-  }
-  if (request.grammar && request.grammar->vocab_size() > config.vocab_size) {
-    return invalid_argument(format("the grammar knows %d tokens, the model %d",
-                                   request.grammar->vocab_size(), config.vocab_size));
-  }
-  return {};
-}
 
 struct Engine::State {
   // A step that was submitted and not collected. Its pages carry step leases.
