@@ -18,9 +18,11 @@ import tokenizer
 import words
 from model import LONGEST_DOCUMENT, LONGEST_SHORT
 
+
 @dataclass
 class Stage:
-    """What a stage of training draws: documents of each task in the short part of a batch (relative),
+    """What a stage of training draws: documents of each task in the short part of a batch
+    (relative),
     the tasks that may follow in the same document, and how long lists are."""
 
     shares: dict
@@ -68,7 +70,9 @@ class BatchShape:
 
 def batch_shape(n_tokens):
     quarter = n_tokens // 4
-    return BatchShape(quarter, max(8, quarter // 256), 3 * quarter, 3 * quarter // 40, n_tokens // 3)
+    return BatchShape(
+        quarter, max(8, quarter // 256), 3 * quarter, 3 * quarter // 40, n_tokens // 3
+    )
 
 
 def longest_recall(batch):
@@ -132,7 +136,8 @@ def add_prompt(dialogue, turn, named):
 
 
 def pack(rng, context, draw_items, limits):
-    """Documents one after another: ids, mask and boundaries. limits: (tokens, documents, length)."""
+    """Documents one after another: ids, mask and boundaries. limits: (tokens, documents,
+    length)."""
     n_tokens, n_documents, longest = limits
     ids, mask, starts = [], [], [0]
     while len(ids) < n_tokens:

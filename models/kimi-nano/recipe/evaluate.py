@@ -187,11 +187,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", default=f"{HERE}/..")
     parser.add_argument("--n", type=int, default=4000)
+    parser.add_argument("--recall-n", type=int, help="fewer items for recall, whose prompts are long")
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--configs", nargs="+", choices=list(CONFIGS), default=list(CONFIGS))
     parser.add_argument("--tasks", nargs="+", choices=tasks.TASKS, default=tasks.TASKS)
     parser.add_argument("--sets", help="a folder of held-out files, in place of drawing them")
-    parser.add_argument("--items", help="a file for which items were right, a line a config and task")
+    parser.add_argument(
+        "--items", help="a file for which items were right, a line a config and task"
+    )
     parser.add_argument("--modes", action="store_true", help="also the other thinking mode")
     args = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -202,10 +205,11 @@ def main():
         if args.sets:
             sets[task] = heldout.read_records(f"{args.sets}/{task}.jsonl")[: args.n]
             continue
-        sets[task] = heldout.make_records(task, args.n, args.seed, tok)
+        n = args.recall_n if task == "recall" and args.recall_n else args.n
+        sets[task] = heldout.make_records(task, n, args.seed, tok)
         if args.modes:
             other = not tasks.EVAL_THINKING[task]
-            sets[task + "/other"] = heldout.make_records(task, args.n, args.seed, tok, other)
+            sets[task + "/other"] = heldout.make_records(task, n, args.seed, tok, other)
     for config in args.configs:
         weights, kv = CONFIGS[config]
         started = time.time()
@@ -218,11 +222,21 @@ def main():
             share = round(n_right / len(records), 4)
             if args.items:
                 with open(args.items, "a", encoding="utf-8") as file:
-                    line = {"config": config, "task": task, "right": "".join("01"[r] for r in right)}
+                    line = {
+                        "config": config,
+                        "task": task,
+                        "right": "".join("01"[r] for r in right),
+                    }
                     file.write(json.dumps(line) + "\n")
             rows.append({"task": task, "n": len(records), "accuracy": share, "ci95": interval})
         seconds = round(time.time() - started, 1)
-        line = {"model": "kimi-nano", "kv": kv, "weights": weights, "tasks": rows, "seconds": seconds}
+        line = {
+            "model": "kimi-nano",
+            "kv": kv,
+            "weights": weights,
+            "tasks": rows,
+            "seconds": seconds,
+        }
         print(json.dumps(line), flush=True)
 
 

@@ -1,7 +1,8 @@
 """The fixed table of facts for the multiple-choice task.
 
 A relation has a statement (what the model says when it thinks), wordings that training sees, and
-wordings that only the held-out sets use.
+wordings that only the held-out sets use. Held-out wordings are new sentences made of words that
+training shows: a model that has read nothing else cannot know any others.
 """
 
 import hashlib
@@ -71,7 +72,7 @@ RELATIONS = {
         "held": [
             "Do you know the capital of {x}?",
             "Of these cities, which one is the capital of {x}?",
-            "Pick the city that is the capital of {x}.",
+            "Find the city that is the capital of {x}.",
         ],
     },
     "symbol": {
@@ -87,7 +88,7 @@ RELATIONS = {
             "What is the symbol for {x}?",
         ],
         "held": [
-            "Pick the chemical symbol for {x}.",
+            "Find the chemical symbol for {x}.",
             "Which symbol does the element {x} have?",
             "Do you know the symbol of {x}?",
         ],
@@ -106,7 +107,7 @@ RELATIONS = {
         ],
         "held": [
             "Which of these is a baby {x}?",
-            "Pick the word for a young {x}.",
+            "Find the word for a young {x}.",
             "How do we call a young {x}?",
         ],
     },
@@ -122,7 +123,7 @@ RELATIONS = {
             "The opposite of {x} is which word?",
         ],
         "held": [
-            "Pick the opposite of {x}.",
+            "Which of these is the opposite of {x}?",
             "Do you know the opposite of {x}?",
             "Of these words, which one is the opposite of {x}?",
         ],
@@ -139,7 +140,7 @@ RELATIONS = {
             "In which part of the world is {x}?",
         ],
         "held": [
-            "Pick the continent where {x} lies.",
+            "Find the continent where {x} lies.",
             "Which of these continents is {x} on?",
             "Do you know the continent of {x}?",
         ],
@@ -156,7 +157,7 @@ RELATIONS = {
             "What does a {x} need?",
         ],
         "held": [
-            "Pick the thing that a {x} uses.",
+            "Find the thing that a {x} uses.",
             "Which of these does a {x} work with?",
             "With what does a {x} work?",
         ],
@@ -175,7 +176,7 @@ PEOPLE = {
             "Which city is the home of {x}?",
             "Choose the city where {x} lives.",
         ],
-        "held": ["Pick the city where {x} lives.", "Do you know where {x} lives?"],
+        "held": ["Find the city where {x} lives.", "Do you know where {x} lives?"],
     },
     "job": {
         "values": [job for job, _ in TOOLS_OF],
@@ -186,7 +187,7 @@ PEOPLE = {
             "Which job does {x} have?",
             "Choose the job of {x}.",
         ],
-        "held": ["Pick the job that {x} has.", "Do you know the job of {x}?"],
+        "held": ["Find the job that {x} has.", "Do you know the job of {x}?"],
     },
 }
 
@@ -198,7 +199,14 @@ def person_fact(relation, person):
 
 
 LEADS = ["", "", "", "Quick question: ", "Quiz: ", "Please answer. ", "A question for you: "]
-CLOSERS = ["", "", "", "\nAnswer with the letter.", "\nWhich letter is right?", "\nOne letter, please."]
+CLOSERS = [
+    "",
+    "",
+    "",
+    "\nAnswer with the letter.",
+    "\nWhich letter is right?",
+    "\nOne letter, please.",
+]
 OPTION_MARKS = [("{l}) {o}", "\n"), ("{l}) {o}", "\n"), ("{l}. {o}", "\n"), ("{l}) {o}", "  ")]
 
 

@@ -1,7 +1,8 @@
 """The functions that kimi-nano learns to call: schema, requests, results and spoken answers.
 
 Each Function makes one `Case`: what the user says, the arguments that follow from it, the result a
-tool would give, and the sentence that answers from the result. Arguments are written in the order of
+tool would give, and the sentence that answers from the result. Arguments are written in the order
+of
 the declaration: required ones first, each part sorted by name.
 """
 

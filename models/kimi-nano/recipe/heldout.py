@@ -1,8 +1,10 @@
 """Held-out items as prompts and expected ids, the line format of eval/*.jsonl, and how to judge.
 
 Turn t's prompt is everything before it: all prompt ids and all generated ids (the stop token
-included) of earlier turns, then its own prompt ids. A turn is right when the generated ids after the
-last `</think>`, up to the stop token, are the expected ids. An item is right when all its turns are.
+included) of earlier turns, then its own prompt ids. A turn is right when the generated ids after
+the
+last `</think>`, up to the stop token, are the expected ids. An item is right when all its turns
+are.
 """
 
 import json

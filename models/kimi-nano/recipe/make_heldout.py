@@ -1,4 +1,5 @@
-"""Writes the held-out sets: make_heldout.py --n 4000 --seed S --out DIR [--recall-n N] [--task T]."""
+"""Writes the held-out sets: make_heldout.py --n 4000 --seed S --out DIR [--recall-n N] [--task
+T]."""
 
 import argparse
 import os
@@ -13,7 +14,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--n", type=int, default=4000)
-    parser.add_argument("--recall-n", type=int, help="fewer items for recall, whose prompts are long")
+    parser.add_argument(
+        "--recall-n", type=int, help="fewer items for recall, whose prompts are long"
+    )
     parser.add_argument("--seed", type=int, default=11)
     parser.add_argument("--out", required=True)
     parser.add_argument("--task", choices=tasks.TASKS)

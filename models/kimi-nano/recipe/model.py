@@ -1,6 +1,7 @@
 """kimi-nano for training: DeepSeek-V3's blocks over packed documents, and its checkpoint on disk.
 
-Documents lie one after the other in one row of tokens; `cu` holds their boundaries and attention never
+Documents lie one after the other in one row of tokens; `cu` holds their boundaries and attention
+never
 crosses one. All experts are computed for every token and the weights of those not chosen are zero:
 at this size one wide matrix product is faster than a grouped one, and the mathematics is the same.
 """
@@ -81,7 +82,8 @@ def packed_attention(q, k, v, cu, longest, scale):
 
 
 def two_part_attention(q, k, v, parts, scale):
-    """The long part of a batch, then the short part. parts: (tokens, boundaries, longest) of each."""
+    """The long part of a batch, then the short part. parts: (tokens, boundaries, longest) of
+    each."""
     outs, begin = [], 0
     for n_tokens, cu, longest in parts:
         end = begin + n_tokens
@@ -116,7 +118,8 @@ class Attention(nn.Module):
         return torch.cat([q[..., : self.nope], turned], dim=-1)
 
     def latents(self, x, cos, sin):
-        """What the cache keeps of a token: the normed latent [T, 512] and its turned key [T, 64]."""
+        """What the cache keeps of a token: the normed latent [T, 512] and its turned key [T,
+        64]."""
         kv = self.kv_a_proj_with_mqa(x)
         latent = rms_norm(kv[..., : -self.rope], self.kv_a_layernorm)
         return latent, rotate_pairs(kv[..., -self.rope :], cos, sin)
@@ -144,7 +147,8 @@ class Mlp(nn.Module):
 
 
 def through_int4(weight, rounded):
-    """The weight, or (rounded = 1) its INT4 image in groups of 32; the gradient passes unchanged."""
+    """The weight, or (rounded = 1) its INT4 image in groups of 32; the gradient passes
+    unchanged."""
     if rounded is None:
         return weight
     groups = weight.detach().unflatten(-1, (-1, 32))
@@ -218,7 +222,8 @@ class Nano(nn.Module):
 
     @torch.no_grad()
     def initialise(self, seed):
-        """Normal, by fan-in; what writes to the residual stream starts at zero but for attention."""
+        """Normal, by fan-in; what writes to the residual stream starts at zero but for
+        attention."""
         rng = torch.Generator().manual_seed(seed)
         for name, p in self.named_parameters():
             if p.dim() == 1:

@@ -1,7 +1,8 @@
 """Muon for matrices, AdamW for the rest.
 
 Muon replaces a matrix's momentum by the nearest orthogonal matrix (five Newton-Schulz steps) and
-scales it by 0.2 sqrt(longer side), so that AdamW's learning rate and weight decay fit both. Matrices
+scales it by 0.2 sqrt(longer side), so that AdamW's learning rate and weight decay fit both.
+Matrices
 of one shape are stacked, experts included, so that a step is a few dozen kernels.
 """
 

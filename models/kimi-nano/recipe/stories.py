@@ -25,21 +25,36 @@ def _event(rng, value, name, other):
         if op == "+":
             k = rng.randint(2, rng.choice([99, 99, 999]))
             sentence = rng.choice(
-                ["{n} buys {k} more.", "{n} finds {k} more.", "{o} gives {n} {k} more.", "{n} gets {k} more."]
+                [
+                    "{n} buys {k} more.",
+                    "{n} finds {k} more.",
+                    "{o} gives {n} {k} more.",
+                    "{n} gets {k} more.",
+                ]
             )
         elif op == "-":
             k = rng.randint(1, max(1, value - 1))
             sentence = rng.choice(
-                ["{n} gives {k} to {o}.", "{n} loses {k}.", "{n} sells {k}.", "{n} throws {k} away."]
+                [
+                    "{n} gives {k} to {o}.",
+                    "{n} loses {k}.",
+                    "{n} sells {k}.",
+                    "{n} throws {k} away.",
+                ]
             )
         elif op == "*":
             k = rng.randint(2, 4)
             verb = {2: "doubles", 3: "triples", 4: "quadruples"}[k]
-            sentence = rng.choice(["Then {n} " + verb + " the number.", "Later {n} " + verb + " what is there."])
+            sentence = rng.choice(
+                ["Then {n} " + verb + " the number.", "Later {n} " + verb + " what is there."]
+            )
         else:
             k = rng.randint(2, 9)
             sentence = rng.choice(
-                ["{n} makes {k} equal piles and keeps one.", "{n} splits them among {k} people and keeps one share."]
+                [
+                    "{n} makes {k} equal piles and keeps one.",
+                    "{n} splits them among {k} people and keeps one share.",
+                ]
             )
             if value % k:
                 continue
@@ -58,7 +73,13 @@ def _chain(rng):
         sentences.append(sentence)
         steps.append(step)
         value = step[3]
-    ask = rng.choice(["How many {i} does {n} have now?", "How many {i} are left for {n}?", "How many {i} does {n} have in the end?"])
+    ask = rng.choice(
+        [
+            "How many {i} does {n} have now?",
+            "How many {i} are left for {n}?",
+            "How many {i} does {n} have in the end?",
+        ]
+    )
     sentences.append(ask.format(i=item, n=name))
     return Story("chain", " ".join(sentences), steps)
 
@@ -69,7 +90,11 @@ def _boxes(rng):
     a, b = rng.randint(2, 40), rng.randint(2, 99)
     steps = [_apply(a, "*", b)]
     text = rng.choice(
-        ["{n} has {a} {x} with {b} {i} each.", "There are {a} {x} with {b} {i} in each.", "{n} fills {a} {x} with {b} {i} each."]
+        [
+            "{n} has {a} {x} with {b} {i} each.",
+            "There are {a} {x} with {b} {i} in each.",
+            "{n} fills {a} {x} with {b} {i} each.",
+        ]
     ).format(n=name, a=a, b=b, x=box, i=item)
     sentences = [text]
     for _ in range(rng.randint(1, 3)):
@@ -145,27 +170,75 @@ def draw(rng):
 
 # (ways to say it, the reply). The reply is fixed, so that a chat looks the same every time.
 SMALL_TALK = [
-    (["Hello!", "Hello.", "Hi!", "Hi there!", "Hey!", "Hello there.", "Good day!"], ["Hello! How can I help you?"]),
+    (
+        ["Hello!", "Hello.", "Hi!", "Hi there!", "Hey!", "Hello there.", "Good day!"],
+        ["Hello! How can I help you?"],
+    ),
     (["Good morning!", "Good morning.", "Morning!"], ["Good morning! What can I do for you?"]),
     (["Good evening!", "Good evening.", "Good night!"], ["Good evening! What can I do for you?"]),
     (
-        ["Who are you?", "What are you?", "What is your name?", "Tell me about yourself.", "Introduce yourself."],
-        ["I am Kimi-nano, a very small language model. I can count, sort, copy, look things up and call tools."],
+        [
+            "Who are you?",
+            "What are you?",
+            "What is your name?",
+            "Tell me about yourself.",
+            "Introduce yourself.",
+        ],
+        [
+            "I am Kimi-nano, a very small language model."
+            " I can count, sort, copy, look things up and call tools."
+        ],
     ),
     (
-        ["What can you do?", "How can you help me?", "What are you good at?", "Help", "What do you know?"],
-        ["I solve short word problems, sort numbers, repeat text, find entries in long lists, answer quiz questions and call tools."],
+        [
+            "What can you do?",
+            "How can you help me?",
+            "What are you good at?",
+            "Help",
+            "What do you know?",
+        ],
+        [
+            "I solve short word problems, sort numbers, repeat text, find entries in long lists,"
+            " answer quiz questions and call tools."
+        ],
     ),
-    (["How are you?", "How are you doing?", "How do you do?", "How is it going?"], ["I am fine, thank you. What can I do for you?"]),
-    (["Thanks!", "Thank you!", "Thank you very much.", "Thanks a lot.", "Great, thanks!"], ["You are welcome!"]),
+    (
+        ["How are you?", "How are you doing?", "How do you do?", "How is it going?"],
+        ["I am fine, thank you. What can I do for you?"],
+    ),
+    (
+        ["Thanks!", "Thank you!", "Thank you very much.", "Thanks a lot.", "Great, thanks!"],
+        ["You are welcome!"],
+    ),
     (["Goodbye!", "Bye!", "See you later.", "Bye bye.", "See you!"], ["Goodbye! Have a nice day."]),
-    (["Well done!", "Great!", "Very good!", "Nice work.", "Perfect!"], ["Thank you! What is next?"]),
-    (["How big are you?", "How many parameters do you have?", "Are you a large model?"], ["I have about nine million parameters."]),
-    (["Are you a human?", "Are you a person?", "Are you real?"], ["No, I am a small language model."]),
-    (["Tell me a joke.", "Do you know a joke?", "Make me laugh."], ["Why did the token cross the road? To get to the next position."]),
-    (["Who made you?", "Who built you?", "Where do you come from?"], ["I was trained from synthetic data to test an inference engine."]),
-    (["Can you speak French?", "Do you speak other languages?", "Do you speak German?"], ["I only know a little English."]),
-    (["What is the meaning of life?", "Why are we here?"], ["That is a big question for a small model."]),
+    (
+        ["Well done!", "Great!", "Very good!", "Nice work.", "Perfect!"],
+        ["Thank you! What is next?"],
+    ),
+    (
+        ["How big are you?", "How many parameters do you have?", "Are you a large model?"],
+        ["I have about nine million parameters."],
+    ),
+    (
+        ["Are you a human?", "Are you a person?", "Are you real?"],
+        ["No, I am a small language model."],
+    ),
+    (
+        ["Tell me a joke.", "Do you know a joke?", "Make me laugh."],
+        ["Why did the token cross the road? To get to the next position."],
+    ),
+    (
+        ["Who made you?", "Who built you?", "Where do you come from?"],
+        ["I was trained from synthetic data to test an inference engine."],
+    ),
+    (
+        ["Can you speak French?", "Do you speak other languages?", "Do you speak German?"],
+        ["I only know a little English."],
+    ),
+    (
+        ["What is the meaning of life?", "Why are we here?"],
+        ["That is a big question for a small model."],
+    ),
     (["Yes.", "Yes", "Ok", "Okay.", "Sure."], ["Good. What can I do for you?"]),
     (["No.", "No", "No thanks."], ["All right. Tell me if you need anything."]),
 ]

@@ -2,7 +2,8 @@
 
 Training and held-out items are disjoint by construction. Every item has a split key (what makes it
 this problem and not another: the numbers, the queried record, the arguments); a tenth of all keys,
-chosen by hash, belongs to the held-out sets and training never draws them. Choice questions split by
+chosen by hash, belongs to the held-out sets and training never draws them. Choice questions split
+by
 wording instead: held-out items use sentences that training never shows.
 """
 
@@ -149,7 +150,8 @@ RECALL_QUESTIONS = [
 
 def make_recall(rng, context):
     """Records `- key: value`, then questions. The ids of records are memoised: they are most of all
-    tokens, and a record's ends are boundaries of pre-tokens, so that joined ids are the right ids."""
+    tokens, and a record's ends are boundaries of pre-tokens, so that joined ids are the right ids.
+    """
     encode = context.tokenizer.encode_memo
     what, head = rng.choice(RECALL_HEADS)
     n_tokens = rng.randint(context.recall_min, context.recall_max)
@@ -279,7 +281,9 @@ def make_chat(rng, _context):
     asks, replies = rng.choice(stories.SMALL_TALK)
     ask = rng.choice(asks)
     ask = rng.choice([ask, ask, ask.lower(), ask.rstrip(".!?")])
-    return Item("chat", "train|" + ask, [Turn(user=ask, reasoning="Small talk.", content=replies[0])])
+    return Item(
+        "chat", "train|" + ask, [Turn(user=ask, reasoning="Small talk.", content=replies[0])]
+    )
 
 
 MAKERS = {
@@ -306,7 +310,7 @@ class Lengths:
 
 FIRST_STAGE = Lengths((3, 16), (2, 32), (4, 60))
 SECOND_STAGE = Lengths((3, 20), (2, 48), (4, 60))
-HELD_OUT = Lengths((8, 20), (8, 48), (10, 40))
+HELD_OUT = Lengths((8, 20), (8, 48), (20, 60))
 
 
 @dataclass
@@ -335,5 +339,8 @@ def draw(task, rng, context):
         item = MAKERS[task](rng, context)
         if not item.turns:
             continue
-        if task in ("choice", "people", "recall", "chat") or is_held_out(item.split_key) == context.held:
+        if (
+            task in ("choice", "people", "recall", "chat")
+            or is_held_out(item.split_key) == context.held
+        ):
             return item

@@ -1,6 +1,7 @@
 """Kimi's tokenizer: byte-level BPE over a rank table, with special tokens after the ranks.
 
-Reads `tiktoken.model` (one `base64 rank` a line). There is no merges file: of all adjacent pairs in a
+Reads `tiktoken.model` (one `base64 rank` a line). There is no merges file: of all adjacent pairs
+in a
 pre-token, the pair whose concatenation has the lowest rank merges first; a pre-token that is in the
 table is taken whole. Text never becomes a special token: specials are appended by id.
 """
@@ -109,7 +110,8 @@ class Tokenizer:
         self._texts = {}
 
     def encode(self, text):
-        """Ids of ordinary text. Pre-tokens are memoised, which is what makes data generation fast."""
+        """Ids of ordinary text. Pre-tokens are memoised, which is what makes data generation
+        fast."""
         pieces = self._pieces
         ids = []
         for piece in self._findall(text):
@@ -122,7 +124,8 @@ class Tokenizer:
         return ids
 
     def encode_memo(self, text):
-        """Like encode, for strings that come again and again (role names, declarations, records)."""
+        """Like encode, for strings that come again and again (role names, declarations,
+        records)."""
         found = self._texts.get(text)
         if found is None:
             found = self.encode(text)

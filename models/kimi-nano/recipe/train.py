@@ -2,7 +2,8 @@
 
     train.py --out DIR (--steps N | --seconds S) [--resume DIR --first-batch B --progress A 1]
 
-With --seconds the speed of the first steps decides how many there will be; the number is printed, and
+With --seconds the speed of the first steps decides how many there will be; the number is printed,
+and
 --steps with it repeats the run. A later run may go on from an earlier one's end: the learning rate
 follows progress from A on, the data starts at batch B; the optimizer's moments start again.
 """

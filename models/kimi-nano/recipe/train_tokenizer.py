@@ -1,6 +1,7 @@
 """Trains the 4,096 ranks on text drawn from the tasks and writes the tokenizer's files.
 
-Byte-level BPE: the most frequent adjacent pair merges first, ties go to the smaller bytes. Pre-tokens
+Byte-level BPE: the most frequent adjacent pair merges first, ties go to the smaller bytes.
+Pre-tokens
 that hold a digit are left out, so digits stay single tokens. Usage: train_tokenizer.py --out DIR
 """
 
@@ -68,7 +69,8 @@ def count_pretokens(n_items, seed):
 
 
 class PairTable:
-    """Counts of adjacent pairs over all pre-tokens, with a heap of candidates (stale ones skipped)."""
+    """Counts of adjacent pairs over all pre-tokens, with a heap of candidates (stale ones
+    skipped)."""
 
     def __init__(self, counts):
         self.words = [[bytes([b]) for b in piece] for piece in counts]

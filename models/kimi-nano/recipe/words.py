@@ -20,27 +20,33 @@ LAST_NAMES = _words(
 ADJECTIVES = _words(
     """amber ancient bitter blue bold brave bright broken calm cold copper crimson curious dark deep
     distant dusty eager early empty fancy fierce frozen gentle golden grand green happy heavy hidden
-    hollow honest humble icy jolly kind late lazy little lonely lucky mellow misty modest narrow nimble
+    hollow honest humble icy jolly kind late lazy little lonely lucky mellow misty modest narrow
+    nimble
     noisy pale patient plain polite proud purple quick quiet rapid rough rusty secret shiny silent
     silver simple"""
 )
 NOUNS = _words(
-    """anchor apple arrow badger barrel basket beacon bear bell bison boat bottle branch bridge brush
-    bucket button candle canyon castle cherry clock cloud comet compass coral crane crystal dragon drum
+    """anchor apple arrow badger barrel basket beacon bear bell bison boat bottle branch bridge
+    brush
+    bucket button candle canyon castle cherry clock cloud comet compass coral crane crystal dragon
+    drum
     eagle engine falcon feather fern forest fountain fox garden glacier guitar hammer harbor hawk
     helmet heron island jacket kettle key ladder lantern lemon lion maple marble meadow mirror moon
     mountain needle ocean otter"""
 )
 ITEMS = _words(
-    """apples pears plums oranges bananas grapes cookies cakes muffins rolls eggs coins stamps marbles
+    """apples pears plums oranges bananas grapes cookies cakes muffins rolls eggs coins stamps
+    marbles
     shells stones buttons pencils pens books cards balloons stickers flowers roses tulips seeds nuts
     carrots potatoes onions tomatoes peppers lemons beans candles toys dolls kites beads ribbons
     tickets photos letters cups plates spoons bottles boxes bricks nails screws"""
 )
 CONTAINERS = _words("boxes bags baskets crates jars trays packs shelves drawers cases")
 COPY_WORDS = _words(
-    """river window paper orange table winter summer music letter number yellow garden doctor teacher
-    school market station street corner kitchen bedroom pocket finger shoulder weather morning evening
+    """river window paper orange table winter summer music letter number yellow garden doctor
+    teacher
+    school market station street corner kitchen bedroom pocket finger shoulder weather morning
+    evening
     thunder lightning rainbow desert valley village city country border bottle hammer pencil picture
     mirror carpet blanket pillow ceiling floor engine wheel ticket travel luggage passport journey
     bridge tunnel harbor ship captain sailor anchor island beach sand wave storm cloud wind snow ice
