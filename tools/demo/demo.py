@@ -39,8 +39,10 @@ WEATHER_TOOL = {
     },
 }
 LABELS = {"reasoning_content": "thinking", "content": "answer"}
-ADJECTIVES = "amber brave calm copper crimson early frozen gentle golden hidden jolly lucky".split()
-NOUNS = "anchor badger beacon canyon comet falcon forest glacier harbor island lemon otter".split()
+ADJECTIVES = """amber brave calm copper crimson early frozen gentle golden hidden jolly lucky misty
+    proud silver""".split()
+NOUNS = """anchor badger beacon canyon comet falcon forest glacier harbor island lemon otter marble
+    mirror needle dragon""".split()
 
 
 class DemoError(Exception):
@@ -161,7 +163,7 @@ def show_recall(server):
     rng = random.Random(7)
     keys = [f"{adjective} {noun}" for adjective in ADJECTIVES for noun in NOUNS]
     rng.shuffle(keys)
-    records = {key: str(rng.randint(1000, 9999)) for key in keys}
+    records = {key: str(rng.randint(10_000, 99_999)) for key in keys}
     key = keys[len(keys) // 3]
     listed = "\n".join(f"- {name}: {value}" for name, value in records.items())
     prompt = f"Here is a list of codes.\n{listed}\n\nWhat is the code of {key}?"
