@@ -38,7 +38,6 @@ class CudaBackend final : public Backend {
         staging_(stream_.get()),
         blas_(&memory_, stream_.get()),
         context_{.stream = stream_.get(),
-                 .memory = &memory_,
                  .workspace = &workspace_,
                  .staging = &staging_,
                  .blas = &blas_,

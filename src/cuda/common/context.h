@@ -5,7 +5,6 @@
 
 #include <memory>
 
-#include "cuda/common/device_memory.h"
 #include "cuda/common/staging.h"
 #include "cuda/common/workspace.h"
 
@@ -15,7 +14,6 @@ class Blas;  // gemm/blas.h
 
 struct Context {
   cudaStream_t stream;  // the one stream of all ops
-  DeviceMemory* memory;
   Workspace* workspace;
   Staging* staging;
   Blas* blas;

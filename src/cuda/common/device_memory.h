@@ -1,4 +1,4 @@
-// DeviceMemory: the CUDA backend's allocator, plain cudaMalloc, with a count of what it did.
+// DeviceMemory: the CUDA backend's allocator, plain cudaMalloc.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,8 @@ class DeviceMemory final : public Memory {
   // Waits for the device: nothing that runs may still use the memory.
   void release(std::byte* data, int64_t bytes) override;
 
-  // Allocations since the start: a steady step makes none.
-  int64_t allocations() const { return allocations_; }
-
  private:
   int device_;
-  int64_t allocations_ = 0;
 };
 
 }  // namespace quire::cuda

@@ -256,7 +256,8 @@ __device__ int sample_token(const SampleParams& p, const SampleRowInput& row, co
 // Work of a block: one row. Grid n_rows, 1,024 threads, 0.6 KB of shared memory. Reads the row
 // three times when greedy; a draw writes its weights once and reads them twice more, 33 times when
 // it truncates; each of top_logprobs is one more pass. All but the first come from the second-level
-// cache: bound by what one multiprocessor reads from it.
+// cache: bound by what one multiprocessor reads from it. H200, 2026-11-29, 64 rows of 163,840,
+// copies included: greedy 93 us, a draw 267 us, with top-p 608 us.
 __global__ __launch_bounds__(kThreads) void sample_kernel(const __grid_constant__ SampleParams p) {
   __shared__ Shared shared;
   const SampleRowInput row = p.rows[blockIdx.x];
