@@ -3,20 +3,28 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <array>
+#include <cstddef>
+#include <cstring>
 #include <type_traits>
 
 namespace quire {
 
 namespace {
 
-// Feeds values to the hash in the order that docs/formats/step.md gives.
+// Feeds values to the hash in the order that docs/formats/step.md gives. Gathered in blocks: a plan
+// is thousands of values of a few bytes.
 class PlanHasher {
  public:
   PlanHasher() { XXH3_64bits_reset(&state_); }
 
   template <class T>
   requires std::is_arithmetic_v<T>
-  void add(T value) { XXH3_64bits_update(&state_, &value, sizeof(value)); }
+  void add(T value) {
+    if (used_ + sizeof(value) > block_.size()) flush();
+    std::memcpy(block_.data() + used_, &value, sizeof(value));
+    used_ += sizeof(value);
+  }
 
   template <class T>
   void add(const std::vector<T>& values) {
@@ -65,10 +73,20 @@ class PlanHasher {
     add(row.committed);
   }
 
-  uint64_t digest() const { return XXH3_64bits_digest(&state_); }
+  uint64_t digest() {
+    flush();
+    return XXH3_64bits_digest(&state_);
+  }
 
  private:
+  void flush() {
+    XXH3_64bits_update(&state_, block_.data(), used_);
+    used_ = 0;
+  }
+
   XXH3_state_t state_;
+  std::array<std::byte, 4096> block_;
+  size_t used_ = 0;
 };
 
 }  // namespace

@@ -67,18 +67,15 @@ void PagePool::move(PageEntry& entry, PageState to) {
   entry.state = to;
 }
 
-Result<PageEntry*> PagePool::find(TaggedPage page, std::string_view verb) {
+Error PagePool::not_found_error(TaggedPage page, std::string_view verb) const {
   const int verb_size = static_cast<int>(verb.size());
   if (page.page.value <= 0 || static_cast<size_t>(page.page.value) >= entries_.size()) {
     return corruption(format("page %d: %.*s: expected 1 to %d", page.page.value, verb_size,
                              verb.data(), total()));
   }
-  PageEntry& entry = entries_[static_cast<size_t>(page.page.value)];
-  if (entry.tag != page.tag) {
-    return corruption(format("page %d: %.*s: expected tag %" PRIx64 ", found %" PRIx64,
-                             page.page.value, verb_size, verb.data(), page.tag, entry.tag));
-  }
-  return &entry;
+  return corruption(format("page %d: %.*s: expected tag %" PRIx64 ", found %" PRIx64,
+                           page.page.value, verb_size, verb.data(), page.tag,
+                           entry(page.page).tag));
 }
 
 Result<TaggedPage> PagePool::allocate(RequestId owner) {
@@ -98,7 +95,8 @@ Result<TaggedPage> PagePool::allocate(RequestId owner) {
 }
 
 Status PagePool::commit(TaggedPage page, int32_t committed) {
-  PageEntry* entry = TRY(find(page, "commit"));
+  PageEntry* entry = find(page);
+  if (entry == nullptr) return not_found_error(page, "commit");
   if (entry->state != PageState::reserved && entry->state != PageState::filling) {
     return refuse("commit", page.page, "reserved or filling", entry->state);
   }
@@ -112,7 +110,8 @@ Status PagePool::commit(TaggedPage page, int32_t committed) {
 }
 
 Status PagePool::seal(TaggedPage page, const PageSeal& seal, const PageIdentity& identity) {
-  PageEntry* entry = TRY(find(page, "seal"));
+  PageEntry* entry = find(page);
+  if (entry == nullptr) return not_found_error(page, "seal");
   if (entry->state != PageState::filling || entry->committed != page_tokens_) {
     return refuse("seal", page.page, "filling and full", entry->state);
   }
@@ -124,7 +123,8 @@ Status PagePool::seal(TaggedPage page, const PageSeal& seal, const PageIdentity&
 }
 
 Status PagePool::take(TaggedPage page, LeaseKind kind) {
-  PageEntry* entry = TRY(find(page, "lease"));
+  PageEntry* entry = find(page);
+  if (entry == nullptr) return not_found_error(page, "lease");
   const bool shares = kind == LeaseKind::request || kind == LeaseKind::index;
   const bool allowed = shares ? entry->state == PageState::sealed : is_current(*entry, page.tag);
   if (!allowed) {
@@ -135,14 +135,15 @@ Status PagePool::take(TaggedPage page, LeaseKind kind) {
     return corruption(
         format("page %d: lease: expected no lease of the index, found one", page.page.value));
   }
-  if (leases_.is_held_by_index_alone(page.page)) --n_cached_;
+  n_cached_ -= int{leases_.is_held_by_index_alone(page.page)};
   leases_.take(page.page, kind);
-  if (leases_.is_held_by_index_alone(page.page)) ++n_cached_;
+  n_cached_ += int{leases_.is_held_by_index_alone(page.page)};
   return {};
 }
 
 Status PagePool::drop(TaggedPage page, LeaseKind kind) {
-  PageEntry* entry = TRY(find(page, "drop"));
+  PageEntry* entry = find(page);
+  if (entry == nullptr) return not_found_error(page, "drop");
   const bool was_cached = leases_.is_held_by_index_alone(page.page);
   if (!leases_.drop(page.page, kind)) {
     return corruption(format("page %d: drop: expected a lease of kind %s, found none",

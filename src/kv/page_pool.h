@@ -66,8 +66,16 @@ class PagePool {
   std::span<const PageId> free_list() const { return free_; }
 
  private:
-  // The entry, when `page` is in the pool and lives the life that `page.tag` names.
-  Result<PageEntry*> find(TaggedPage page, std::string_view verb);
+  // The entry, when `page` is in the pool and lives the life that `page.tag` names; else null.
+  PageEntry* find(TaggedPage page) {
+    if (page.page.value <= 0 || static_cast<size_t>(page.page.value) >= entries_.size()) {
+      return nullptr;
+    }
+    PageEntry& entry = entries_[static_cast<size_t>(page.page.value)];
+    return entry.tag == page.tag ? &entry : nullptr;
+  }
+  // Why find gave null.
+  Error not_found_error(TaggedPage page, std::string_view verb) const;
   void move(PageEntry& entry, PageState to);
   void retire(PageId page);
 
