@@ -9,10 +9,8 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <numeric>
 #include <vector>
 
-#include "base/bytes.h"
 #include "cpu/kernels.h"
 #include "cpu/multiply.h"
 #include "cpu/rows.h"

@@ -54,10 +54,6 @@ class Workers {
   int count() const { return pool_.workers(); }
   // How many workers are worth waking for this much work: at least 1.
   int count_for(int64_t multiply_adds) const;
-  // Runs body(begin, end) over a fixed partition of [0, n).
-  void split(int64_t n, const std::function<void(int64_t begin, int64_t end)>& body) {
-    pool_.parallel_for(n, body);
-  }
   // Runs body(worker, scratch) once on each of the first `n` workers, n <= count(); the scratch is
   // that worker's, reset.
   void each(int n, const std::function<void(int worker, Scratch& scratch)>& body);
