@@ -14,8 +14,7 @@ namespace {
 void refuse(FieldReader& body, const Error& error) {
   const size_t colon = error.message.find(": ");
   const bool has_path = colon != std::string::npos && error.message.find(' ') > colon;
-  std::string path = has_path ? error.message.substr(0, colon) : "";
-  if (path.rfind("template_kwargs", 0) == 0) path = "chat_" + path;
+  const std::string path = has_path ? error.message.substr(0, colon) : "";
   const std::string what = has_path ? error.message.substr(colon + 2) : error.message;
   const char* code = error.code == ErrorCode::unsupported ? "unsupported_value" : "invalid_value";
   if (what == "missing") code = "missing_required_parameter";

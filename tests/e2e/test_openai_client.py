@@ -172,14 +172,13 @@ def test_stop_strings(client, server):
 
 
 def test_stop_token_is_not_shown(client, server):
-    fields = {"model": server.model, "prompt": [5, 6, 7], "temperature": 0, "max_tokens": 12}
-    fields["extra_body"] = {"ignore_eos": True}
-    chat = client.completions.create(**fields, logprobs=0).choices[0]
-    tokens = chat.logprobs.tokens
-    third = tokens[3]
-    ids = server.post("/v1/completions", {"model": server.model, "prompt": third, "max_tokens": 1})
-    assert ids[0] == 200
-    assert chat.finish_reason == "length" and len(tokens) == 12
+    fields = {"model": server.model, "prompt": "a", "temperature": 0, "max_tokens": 5}
+    fields["logit_bias"] = {"65": 100}
+    free = client.completions.create(**fields, extra_body={"ignore_eos": True})
+    assert (len(free.choices[0].text), free.usage.completion_tokens) == (5, 5)
+    stopped = client.completions.create(**fields, extra_body={"stop_token_ids": [65]})
+    assert (stopped.choices[0].text, stopped.choices[0].finish_reason) == ("", "stop")
+    assert stopped.usage.completion_tokens == 1
 
 
 def test_sampling_fields_change_the_answer(client, server):
