@@ -20,14 +20,10 @@ void dequantise_row(const WeightMatrix& weight, int64_t row, float* out) {
       }
       return;
     }
-    case WeightFormat::int4_group: {
-      const uint8_t* bytes = weight.int4.row(row).data;
-      const Bf16* scales = weight.int4_scale.row(row).data;
-      for (int64_t i = 0; i < weight.n_in; i += weight.group) {
-        int4_to_float(bytes + i / 2, weight.group, to_float(scales[i / weight.group]), out + i);
-      }
+    case WeightFormat::int4_group:
+      int4_to_float(weight.int4.row(row).data, weight.int4_scale.row(row).data, weight.group,
+                    weight.n_in, out);
       return;
-    }
   }
 }
 

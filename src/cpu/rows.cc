@@ -141,24 +141,28 @@ void float_to_fp8_target(const float* x, int64_t n, float scale, Fp8E4m3* out) {
   for (; i < n; ++i) out[i] = to_fp8_e4m3(x[i] / scale);
 }
 
-void int4_to_float_target(const uint8_t* x, int64_t n, float scale, float* out) {
+void int4_to_float_target(const uint8_t* x, const Bf16* scales, int64_t group, int64_t n,
+                          float* out) {
   const F32 f32;
   const U32 u32;
   const I32 i32;
-  const Vec factor = hn::Set(f32, scale);
-  const auto value = [&](hn::Vec<U32> nibble) HWY_ATTR {
-    const auto centred = hn::Sub(hn::BitCast(i32, nibble), hn::Set(i32, 8));
-    return hn::Mul(hn::ConvertTo(f32, centred), factor);
-  };
-  int64_t i = 0;
-  for (; i + 2 * kWidth <= n; i += 2 * kWidth) {
-    const auto bytes = load_bytes(x + i / 2);
-    hn::StoreInterleaved2(value(hn::And(bytes, hn::Set(u32, 15))), value(hn::ShiftRight<4>(bytes)),
-                          f32, out + i);
-  }
-  for (; i < n; i += 2) {
-    out[i] = static_cast<float>((x[i / 2] & 15) - 8) * scale;
-    out[i + 1] = static_cast<float>((x[i / 2] >> 4) - 8) * scale;
+  for (int64_t begin = 0; begin < n; begin += group) {
+    const float scale = to_float(scales[begin / group]);
+    const Vec factor = hn::Set(f32, scale);
+    const auto value = [&](hn::Vec<U32> nibble) HWY_ATTR {
+      const auto centred = hn::Sub(hn::BitCast(i32, nibble), hn::Set(i32, 8));
+      return hn::Mul(hn::ConvertTo(f32, centred), factor);
+    };
+    int64_t i = begin;
+    for (; i + 2 * kWidth <= begin + group; i += 2 * kWidth) {
+      const auto bytes = load_bytes(x + i / 2);
+      hn::StoreInterleaved2(value(hn::And(bytes, hn::Set(u32, 15))),
+                            value(hn::ShiftRight<4>(bytes)), f32, out + i);
+    }
+    for (; i < begin + group; i += 2) {
+      out[i] = static_cast<float>((x[i / 2] & 15) - 8) * scale;
+      out[i + 1] = static_cast<float>((x[i / 2] >> 4) - 8) * scale;
+    }
   }
 }
 
@@ -303,8 +307,8 @@ void fp8_to_float(const Fp8E4m3* x, int64_t n, float scale, float* out) {
 void float_to_fp8(const float* x, int64_t n, float scale, Fp8E4m3* out) {
   HWY_DYNAMIC_DISPATCH(float_to_fp8_target)(x, n, scale, out);
 }
-void int4_to_float(const uint8_t* x, int64_t n, float scale, float* out) {
-  HWY_DYNAMIC_DISPATCH(int4_to_float_target)(x, n, scale, out);
+void int4_to_float(const uint8_t* x, const Bf16* scales, int64_t group, int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(int4_to_float_target)(x, scales, group, n, out);
 }
 float largest_magnitude(const float* x, int64_t n) {
   return HWY_DYNAMIC_DISPATCH(largest_magnitude_target)(x, n);

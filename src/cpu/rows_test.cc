@@ -78,13 +78,17 @@ TEST(Rows, FloatToFp8RoundsAsTheScalar) {
 TEST(Rows, Int4ToFloat) {
   std::vector<uint8_t> x(256);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint8_t>(i);
-  for (const int64_t n : {2, 32, 34, 512}) {
+  for (const int64_t group : {2, 32, 34, 128}) {
+    const int64_t n = 512 / group * group;
+    std::vector<Bf16> scales;
+    for (int64_t i = 0; i < n / group; ++i) scales.push_back(to_bf16(0.5F + static_cast<float>(i)));
     std::vector<float> out(static_cast<size_t>(n));
-    int4_to_float(x.data(), n, 0.5F, out.data());
+    int4_to_float(x.data(), scales.data(), group, n, out.data());
     for (int64_t i = 0; i < n; ++i) {
       const int byte = x[static_cast<size_t>(i / 2)];
       const int nibble = i % 2 == 0 ? byte % 16 : byte / 16;
-      ASSERT_EQ(out[static_cast<size_t>(i)], static_cast<float>(nibble - 8) * 0.5F);
+      const float scale = to_float(scales[static_cast<size_t>(i / group)]);
+      ASSERT_EQ(out[static_cast<size_t>(i)], static_cast<float>(nibble - 8) * scale) << i;
     }
   }
 }

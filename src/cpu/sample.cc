@@ -2,7 +2,6 @@
 #include <bit>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 #include "base/rng.h"
 #include "cpu/kernels.h"
@@ -100,29 +99,44 @@ int64_t prefix_length(const ops::SamplingSettings& settings, const float* weight
                       const int32_t* order, int64_t sorted, double total) {
   double before = 0;
   for (int64_t i = 0; i < sorted; ++i) {
-    const float w = weight[order[i]];
     const bool enough_k = settings.top_k > 0 && i >= settings.top_k;
     const bool enough_p = settings.top_p < 1 && before >= double{settings.top_p} * total;
-    if (i > 0 && (enough_k || enough_p || w < settings.min_p)) return i;
-    before += static_cast<double>(w);
+    if (i > 0 && (enough_k || enough_p)) return i;
+    before += static_cast<double>(weight[order[i]]);
   }
   return -1;
+}
+
+// No token that weighs less can be kept. The shortest prefix that reaches top_p leaves out at most
+// 1 - top_p of the total, and so do all tokens below (1 - top_p) * total / n together; half of it
+// is far beyond what rounding could do.
+float least_weight(const ops::SamplingSettings& settings, int64_t n, double total) {
+  const double share = settings.top_p < 1 ? (1 - double{settings.top_p}) * total : 0;
+  return std::max(settings.min_p, static_cast<float>(0.5 * share / static_cast<double>(n)));
 }
 
 Kept truncate(const ops::SamplingSettings& settings, const float* weight, int64_t n, double total,
               Scratch& scratch) {
   auto* order = scratch.take<int32_t>(n);
-  std::iota(order, order + n, 0);
-  if (settings.top_k <= 0 && settings.top_p >= 1 && settings.min_p <= 0) return {order, n};
+  const float least = least_weight(settings, n, total);
+  int64_t candidates = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    order[candidates] = static_cast<int32_t>(i);
+    candidates += static_cast<int64_t>(weight[i] >= least);
+  }
+  if (settings.top_k <= 0 && settings.top_p >= 1) return {order, candidates};
   int64_t sorted = 0;
   int64_t kept = -1;
-  for (int64_t want = kFirstCandidates; kept < 0 && sorted < n; want *= 4) {
-    const int64_t end = std::min(want, n);
-    std::partial_sort(order + sorted, order + end, order + n, Descending{weight});
+  for (int64_t want = kFirstCandidates; kept < 0 && sorted < candidates; want *= 4) {
+    const int64_t end = std::min(want, candidates);
+    if (end < candidates) {
+      std::nth_element(order + sorted, order + end, order + candidates, Descending{weight});
+    }
+    std::sort(order + sorted, order + end, Descending{weight});
     sorted = end;
     kept = prefix_length(settings, weight, order, sorted, total);
   }
-  if (kept < 0) kept = n;
+  if (kept < 0) kept = candidates;
   std::sort(order, order + kept);  // the draw goes by id
   return {order, kept};
 }
