@@ -16,6 +16,7 @@ namespace {
 
 // What nginx calls a client that left; never sent.
 constexpr int kClientClosed = 499;
+constexpr int64_t kLoadLogUs = 10'000'000;
 
 bool is_json(std::optional<std::string_view> content_type) {
   if (!content_type) return true;
@@ -92,6 +93,7 @@ void ApiServer::take(Order order) {
 }
 
 void ApiServer::on_tick() {
+  log_load();
   if (state_ != State::draining) return;
   if (parts_.clock.now_us() >= drain_deadline_us_) {
     // Their last outputs tell their clients.
@@ -319,6 +321,20 @@ void ApiServer::respond(ExchangeId id, HttpResponse response) {
 
 void ApiServer::respond_json(ExchangeId id, const Json& body) {
   respond(id, {.body = dump_json(body)});
+}
+
+// SGLang's line about the batch at hand, now and then while there is one.
+void ApiServer::log_load() {
+  const int64_t now_us = parts_.clock.now_us();
+  if (generator_ == nullptr || now_us - load_logged_us_ < kLoadLogUs) return;
+  const EngineStats stats = generator_->stats();
+  if (stats.running + stats.queued == 0) return;
+  load_logged_us_ = now_us;
+  parts_.log.info(
+      format("Decode batch, #running-req: %d, token usage: %.2f, "
+             "gen throughput (token/s): %.2f, #queue-req: %d",
+             stats.running, static_cast<double>(stats.pages_used) / std::max(1, stats.pages_total),
+             stats.generation_tokens_per_second, stats.queued));
 }
 
 void ApiServer::log_end(const Exchange& exchange, int status) const {

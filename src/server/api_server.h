@@ -142,6 +142,7 @@ class ApiServer final : public HttpHandler {
   void respond(ExchangeId id, HttpResponse response);
   void respond_json(ExchangeId id, const Json& body);
   int64_t unix_seconds() const;
+  void log_load();
   void log_end(const Exchange& exchange, int status) const;
 
   const ApiConfig config_;
@@ -152,6 +153,7 @@ class ApiServer final : public HttpHandler {
   Inbox<Event> inbox_;
   std::unordered_map<ExchangeId, std::unique_ptr<Exchange>> exchanges_;
   int64_t opened_us_ = 0;  // when the model was ready: `created_s` of the model
+  int64_t load_logged_us_ = 0;
   int64_t drain_deadline_us_ = 0;
   uint64_t late_events_ = 0;
   uint64_t seed_ = 0;  // of the next request that names none

@@ -12,6 +12,7 @@ ABORTED = 0.05
 class Tally:
     def __init__(self):
         self.finished = self.aborted = self.tokens = 0
+        self.health_seconds_max = 0.0
 
 
 async def one_stream(server, rng, tally):
@@ -59,10 +60,23 @@ async def client(server, seed, until, tally):
         await one_stream(server, rng, tally)
 
 
+async def watch_health(server, until, tally):
+    """Asks how the server is, all the time: its answer must not wait for anybody's tokens."""
+    while time.monotonic() < until:
+        started = time.monotonic()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+        tally.health_seconds_max = max(tally.health_seconds_max, time.monotonic() - started)
+        await asyncio.sleep(0.1)
+
+
 async def load(server, seconds):
     tally = Tally()
     until = time.monotonic() + seconds
-    await asyncio.gather(*(client(server, seed, until, tally) for seed in range(STREAMS)))
+    clients = [client(server, seed, until, tally) for seed in range(STREAMS)]
+    await asyncio.gather(watch_health(server, until, tally), *clients)
     return tally
 
 
@@ -81,6 +95,8 @@ def run_load(server, seconds):
     assert aborted <= tally.aborted
     assert grown("quire:requests_failed_total") == 0
     assert tally.finished >= STREAMS and tally.aborted > 0
+    # Of this process's event loop as much as of the server.
+    assert tally.health_seconds_max < 5
     assert server.audit() == (200, {"clean": True})
     return tally
 
@@ -88,7 +104,10 @@ def run_load(server, seconds):
 def test_load_in_a_large_pool(start, request):
     with start() as server:
         tally = run_load(server, request.config.getoption("--load-seconds"))
-        print(f"{tally.finished} finished, {tally.aborted} aborted, {tally.tokens} tokens")
+        print(
+            f"{tally.finished} finished, {tally.aborted} aborted, {tally.tokens} tokens, "
+            f"health within {tally.health_seconds_max:.3f} s"
+        )
 
 
 def test_load_in_a_small_pool(start, request):
