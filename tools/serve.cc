@@ -74,6 +74,8 @@ class Signals {
       }
     });
   }
+  // Before the watched server goes.
+  void ignore() { thread_ = {}; }
 
  private:
   sigset_t set_;
@@ -110,6 +112,7 @@ class Server {
     const Status opened = open(api, metrics, started_us, &loaded);
     if (!opened.ok()) http->stop();
     serving.join();
+    signals.ignore();
     api.close();
     return opened;
   }
