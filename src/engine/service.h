@@ -26,7 +26,7 @@ class EngineService {
 
   // Queues the request. Its outputs go to `sink`, the last of them with `finish` set, exactly once.
   // Errors, at once: invalid_argument (can never fit the pool or the context), resource_exhausted
-  // (queue full), unavailable (draining).
+  // (as many are running and queued as there may be), unavailable (draining).
   Result<RequestId> submit(GenerateRequest request, std::unique_ptr<OutputSink> sink);
 
   // Ends the request within a step; its last output says `aborted`. Unknown or finished ids are
