@@ -63,7 +63,8 @@ def test_chat_streamed_is_chat_whole(client, server):
     [("required", None), ({"type": "function", "function": {"name": "get_time"}}, "get_time")],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_forced_tool_call(client, server, choice, name, stream):
+@pytest.mark.parametrize("thinking", [False, True])
+def test_forced_tool_call(client, server, choice, name, stream, thinking):
     fields = {
         "model": server.model,
         "messages": [{"role": "user", "content": "What is the weather in Paris?"}],
@@ -71,7 +72,7 @@ def test_forced_tool_call(client, server, choice, name, stream):
         "tool_choice": choice,
         "parallel_tool_calls": False,
         "temperature": 0,
-        "extra_body": {"chat_template_kwargs": {"thinking": False}},
+        "extra_body": {"chat_template_kwargs": {"thinking": thinking}},
     }
     if stream:
         calls, finish = {}, None
