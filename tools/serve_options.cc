@@ -58,7 +58,6 @@ void add_model_flags(CLI::App& command) {
   add("--tool-call-parser", "auto or kimi_k2: the chat family decides");
   add("--reasoning-parser", "auto or kimi_k2: the chat family decides");
   add("--device", "cpu (default) or cuda");
-  add("--device", "cpu, or cuda in a build that has it");
   add("--threads", "Threads of the CPU backend (default: all cores)");
   add("--random-seed", "Seed of requests that name none (default: a random one)");
   add("--mem-fraction-static", "Of GPU memory; not for the CPU, where --max-total-tokens is");
@@ -179,7 +178,6 @@ Result<ServeOptions> read_serve_flags(const CLI::App& command) {
   out.served_model_names = option_value(command, "--served-model-name", out.served_model_names);
   out.host = option_value(command, "--host", out.host);
   out.chat_family = option_value(command, "--chat-family", out.chat_family);
-  out.device = option_value(command, "--device", out.device);
   out.api_key = option_value(command, "--api-key", out.api_key);
   out.api_key_file = option_value(command, "--api-key-file", out.api_key_file);
   out.log_level = TRY(parse_log_level(option_value<std::string>(command, "--log-level", "info")));

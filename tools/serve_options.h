@@ -22,7 +22,6 @@ struct ServeOptions {
   uint16_t admin_port = 0;  // 0: no operators' listener
   std::vector<std::string> served_model_names;
   std::string chat_family = "auto";
-  std::string device = "cpu";
   KvFormat kv_format = KvFormat::bf16;
   Activation activation = Activation::bf16;
   int32_t context_length = 0;  // 0: the model's
