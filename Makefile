@@ -77,7 +77,7 @@ test-fuzz:
 # Compiled where nvcc is; run where a device is.
 test-cuda:
 	@if [ -d src/cuda ] && command -v nvcc >/dev/null 2>&1; then \
-	  cmake --preset cuda && cmake --build --preset cuda; \
+	  cmake --preset cuda -DQUIRE_TESTS=OFF && cmake --build --preset cuda --target quire_cuda; \
 	else echo "test-cuda: no CUDA sources or no nvcc here: left out"; fi
 
 bench: build
