@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <boost/asio/buffer.hpp>
+#include <boost/beast/http/empty_body.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
-#include <functional>
 #include <utility>
 
 #include "base/check.h"
+#include "base/text.h"
 
 namespace quire {
 
@@ -28,8 +28,6 @@ constexpr HttpRefusal kEncoded{415, "unsupported_media_type",
                                "Compressed request bodies are not supported."};
 constexpr HttpRefusal kVersion{505, nullptr, "Only HTTP/1.1 and HTTP/1.0 are supported."};
 
-// Largest chunk that eight hexadecimal digits can declare.
-constexpr uint64_t kChunkBytesMax = 0xffffffffU;
 // Digits of a Content-Length that cannot overflow 64 bits.
 constexpr size_t kLengthDigitsMax = 18;
 
@@ -56,30 +54,12 @@ HttpMethod method_of(beast_http::verb verb) {
 
 }  // namespace
 
-struct HttpRequestReader::Parser {
-  beast_http::request_parser<beast_http::string_body> parser;
-  std::function<void(uint64_t, boost::beast::string_view, boost::beast::error_code&)> on_chunk;
-};
-
 HttpRequestReader::HttpRequestReader(const HttpLimits& limits) : limits_(limits) {}
-HttpRequestReader::~HttpRequestReader() = default;
 
 bool HttpRequestReader::is_untouched() const { return state_ == State::head && head_.empty(); }
 
-bool HttpRequestReader::expects_continue() const {
-  if (state_ != State::body) return false;
-  const auto value = parser_->parser.get()[beast_http::field::expect];
-  return equal_ignoring_case({value.data(), value.size()}, "100-continue");
-}
-
-uint64_t HttpRequestReader::body_bytes_received() const {
-  return parser_ ? parser_->parser.get().body().size() : 0;
-}
-
 size_t HttpRequestReader::body_bytes_expected() const {
-  if (!parser_) return 0;
-  const auto length = parser_->parser.content_length();
-  return length ? static_cast<size_t>(*length) : limits_.body_bytes_max;
+  return chunks_ ? limits_.body_bytes_max : content_length_;
 }
 
 const HttpRefusal& HttpRequestReader::refusal() const {
@@ -140,7 +120,7 @@ bool HttpRequestReader::end_line(std::string_view line) {
     return state_ == State::head;
   }
   if (line.empty()) {
-    begin_body();
+    end_head();
     return false;
   }
   if (n_lines_ > 0 && !note_header(line)) return false;
@@ -171,6 +151,8 @@ bool HttpRequestReader::note_header(std::string_view line) {
       refuse(kMalformed);
     } else if (value.size() > kLengthDigitsMax) {
       refuse(kBodyTooLarge);
+    } else {
+      content_length_ = static_cast<size_t>(parse_int(value).value());
     }
   } else if (equal_ignoring_case(name, "transfer-encoding")) {
     ++n_transfer_encodings_;
@@ -184,101 +166,78 @@ bool HttpRequestReader::note_header(std::string_view line) {
   return state_ == State::head;
 }
 
-// The head is complete and unambiguous: Beast reads it.
-void HttpRequestReader::begin_body() {
-  parser_ = std::make_unique<Parser>();
-  auto& parser = parser_->parser;
-  parser.eager(true);
-  parser.header_limit(static_cast<uint32_t>(head_.size()));
-  // Chunks are counted here, so that a size of more than eight digits is malformed, not large.
-  parser.body_limit(boost::none);
-  parser_->on_chunk = [this](uint64_t bytes, boost::beast::string_view extensions,
-                             boost::beast::error_code& error) {
-    error = {};
-    chunked_bytes_ += std::min(bytes, kChunkBytesMax);
-    n_chunks_ += bytes > 0;  // the last chunk has none
-    if (chunked_bytes_ > limits_.body_bytes_max || n_chunks_ > limits_.chunks_max) {
-      error = beast_http::error::body_limit;
-    }
-    if (bytes > kChunkBytesMax || extensions.size() > limits_.chunk_head_bytes_max) {
-      error = beast_http::error::bad_chunk;
-    }
-  };
-  parser.on_chunk_header(parser_->on_chunk);
+// The head is complete and unambiguous.
+void HttpRequestReader::end_head() {
+  read_head(head_);
+  head_ = {};
+  if (state_ == State::head) begin_body();
+}
 
+// What Beast makes of the head.
+void HttpRequestReader::read_head(std::string_view head) {
+  beast_http::request_parser<beast_http::empty_body> parser;
+  parser.header_limit(static_cast<uint32_t>(head.size()));
+  parser.body_limit(boost::none);
+  parser.skip(true);  // the body is ours
   boost::beast::error_code error;
-  parser.put(boost::asio::buffer(head_), error);
-  if (error == beast_http::error::body_limit) return refuse(kBodyTooLarge);
+  parser.put(boost::asio::buffer(head.data(), head.size()), error);
   if (error == beast_http::error::bad_version) return refuse(kVersion);
-  if (error && error != beast_http::error::need_more) return refuse(kMalformed);
-  if (!parser.is_header_done()) return refuse(kMalformed);
+  if (error || !parser.is_header_done()) return refuse(kMalformed);
   const auto& message = parser.get();
-  const bool http_1_0 = message.version() == 10;
-  if (message.version() != 11 && !http_1_0) return refuse(kVersion);
-  if (n_hosts_ > 1 || (n_hosts_ == 0 && !http_1_0)) return refuse(kMalformed);
-  if (n_transfer_encodings_ > 0 && http_1_0) return refuse(kAmbiguous);
-  const bool has_body = n_content_lengths_ + n_transfer_encodings_ > 0;
-  if (message.method() == beast_http::verb::post && !has_body) return refuse(kLengthRequired);
-  if (const auto length = parser.content_length(); length && *length > limits_.body_bytes_max) {
-    return refuse(kBodyTooLarge);
+  if (message.version() != 11 && message.version() != 10) return refuse(kVersion);
+  request_.http_1_0 = message.version() == 10;
+  request_.method = method_of(message.method());
+  request_.keep_alive = message.keep_alive();
+  const std::string_view target(message.target().data(), message.target().size());
+  const size_t question = target.find('?');
+  request_.path = std::string(target.substr(0, question));
+  if (question != std::string_view::npos) request_.query = std::string(target.substr(question + 1));
+  for (const auto& field : message) {
+    request_.headers.push_back({std::string(field.name_string().data(), field.name_string().size()),
+                                std::string(field.value().data(), field.value().size())});
   }
-  head_.clear();
-  state_ = parser.is_done() ? State::complete : State::body;
+}
+
+void HttpRequestReader::begin_body() {
+  const bool has_body = n_content_lengths_ + n_transfer_encodings_ > 0;
+  if (n_hosts_ > 1 || (n_hosts_ == 0 && !request_.http_1_0)) return refuse(kMalformed);
+  if (n_transfer_encodings_ > 0 && request_.http_1_0) return refuse(kAmbiguous);
+  if (request_.method == HttpMethod::post && !has_body) return refuse(kLengthRequired);
+  if (content_length_ > limits_.body_bytes_max) return refuse(kBodyTooLarge);
+  if (n_transfer_encodings_ > 0) chunks_.emplace(limits_);
+  body_bytes_left_ = content_length_;
+  expects_continue_ = equal_ignoring_case(request_.header("expect").value_or(""), "100-continue");
+  state_ = chunks_ || body_bytes_left_ > 0 ? State::body : State::complete;
 }
 
 size_t HttpRequestReader::feed_body(std::string_view bytes) {
-  auto& parser = parser_->parser;
-  size_t taken = 0;
-  while (state_ == State::body && taken < bytes.size()) {
-    // Beast wants a chunk's head whole: what it did not take is kept and shown again with more.
-    const bool holds = !held_.empty();
-    const size_t offered =
-        holds ? std::min(bytes.size() - taken, limits_.chunk_head_bytes_max) : bytes.size() - taken;
-    const size_t held_bytes = held_.size();
-    if (holds) held_.append(bytes.substr(taken, offered));
-    const std::string_view input = holds ? std::string_view(held_) : bytes.substr(taken);
-    boost::beast::error_code error;
-    const size_t used = parser.put(boost::asio::buffer(input.data(), input.size()), error);
-    if (error == beast_http::error::body_limit) {
-      refuse(kBodyTooLarge);
-    } else if (error && error != beast_http::error::need_more) {
-      refuse(kChunkMalformed);
-    } else if (parser.is_done()) {
+  if (!chunks_) {
+    const size_t n = std::min(body_bytes_left_, bytes.size());
+    request_.body.append(bytes.substr(0, n));
+    body_bytes_left_ -= n;
+    if (body_bytes_left_ == 0) state_ = State::complete;
+    return n;
+  }
+  const size_t taken = chunks_->feed(bytes, &request_.body);
+  switch (chunks_->state()) {
+    case ChunkedBody::State::more:
+      break;
+    case ChunkedBody::State::complete:
       state_ = State::complete;
-    }
-    if (state_ != State::body) {
-      // What follows the request stays with the caller.
-      taken += used >= held_bytes ? used - held_bytes : 0;
-      held_.clear();
       break;
-    }
-    if (used == 0 && input.size() > limits_.chunk_head_bytes_max) {
+    case ChunkedBody::State::malformed:
       refuse(kChunkMalformed);
       break;
-    }
-    held_ = std::string(input.substr(used));
-    taken += offered;
+    case ChunkedBody::State::too_large:
+      refuse(kBodyTooLarge);
+      break;
   }
   return taken;
 }
 
 HttpRequest HttpRequestReader::take() {
   CHECK(state_ == State::complete);
-  auto message = parser_->parser.release();
-  HttpRequest out;
-  out.method = method_of(message.method());
-  out.keep_alive = message.keep_alive();
-  out.http_1_0 = message.version() == 10;
-  const std::string_view target(message.target().data(), message.target().size());
-  const size_t question = target.find('?');
-  out.path = std::string(target.substr(0, question));
-  if (question != std::string_view::npos) out.query = std::string(target.substr(question + 1));
-  for (const auto& field : message) {
-    out.headers.push_back({std::string(field.name_string().data(), field.name_string().size()),
-                           std::string(field.value().data(), field.value().size())});
-  }
-  out.body = std::move(message.body());
-  return out;
+  return std::move(request_);
 }
 
 }  // namespace quire

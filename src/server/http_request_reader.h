@@ -2,14 +2,15 @@
 //
 // The head is first checked here, line by line as it arrives, by rules stricter than the standard:
 // whatever two parsers could read differently is refused (CL with TE, two lengths, folded lines,
-// bare LF, NUL). Then Boost.Beast parses it, and the body with it. Memory is bounded by HttpLimits.
+// bare LF, NUL). Then Boost.Beast parses it. Memory is bounded by HttpLimits.
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "server/chunked_body.h"
 #include "server/http.h"
 
 namespace quire {
@@ -25,7 +26,6 @@ class HttpRequestReader {
 
   // `limits` outlives this.
   explicit HttpRequestReader(const HttpLimits& limits);
-  ~HttpRequestReader();
 
   // Takes from the front of `bytes` what belongs to this request; returns how much it took. What
   // is left over belongs to the next request.
@@ -35,8 +35,8 @@ class HttpRequestReader {
   // True until the first byte arrives: the connection is idle, not slow.
   bool is_untouched() const;
   // The client waits for "100 Continue" before it sends the body.
-  bool expects_continue() const;
-  uint64_t body_bytes_received() const;
+  bool expects_continue() const { return state_ == State::body && expects_continue_; }
+  size_t body_bytes_received() const { return request_.body.size(); }
   // What the body may take: its declared length, or the limit when it comes in chunks.
   size_t body_bytes_expected() const;
   const HttpRefusal& refusal() const;
@@ -45,28 +45,30 @@ class HttpRequestReader {
   HttpRequest take();
 
  private:
-  struct Parser;
   size_t feed_head(std::string_view bytes);
   size_t feed_body(std::string_view bytes);
   bool end_line(std::string_view line);
   bool note_header(std::string_view line);
+  void end_head();
+  void read_head(std::string_view head);
   void begin_body();
   void refuse(HttpRefusal refusal);
 
   const HttpLimits& limits_;
   State state_ = State::head;
   HttpRefusal refusal_;
-  std::unique_ptr<Parser> parser_;
   std::string head_;       // until the head is complete
   size_t line_start_ = 0;  // of the line being received, in head_
   size_t n_lines_ = 0;     // complete ones, the request line first
   int n_content_lengths_ = 0;
+  size_t content_length_ = 0;
   int n_transfer_encodings_ = 0;
   int n_hosts_ = 0;
   int n_blank_lines_ = 0;  // before the request line
-  std::string held_;       // a piece of the body that Beast wants to see whole (a chunk's head)
-  size_t n_chunks_ = 0;
-  uint64_t chunked_bytes_ = 0;  // that the chunks so far declared
+  std::optional<ChunkedBody> chunks_;
+  size_t body_bytes_left_ = 0;  // of a body with a length
+  HttpRequest request_;         // from the end of its head on
+  bool expects_continue_ = false;
 };
 
 }  // namespace quire

@@ -75,6 +75,16 @@ TEST(HttpRequestReader, ReadsAChunkedBody) {
   }
 }
 
+TEST(HttpRequestReader, ReadsAChunkedBodyOfNoChunks) {
+  const std::string bytes = kHead + "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\nGET";
+  for (const size_t piece : splits(bytes.size())) {
+    const Outcome out = read(bytes, piece, {});
+    ASSERT_EQ(out.state, State::complete) << piece;
+    EXPECT_EQ(out.request.body, "");
+    EXPECT_EQ(out.left_over, "GET") << piece;
+  }
+}
+
 TEST(HttpRequestReader, KeepsThePathAsSentAndCutsTheQuery) {
   const Outcome out = read("GET /a%2e//b?x=1?y HTTP/1.0\r\n\r\n", 1, {});
   ASSERT_EQ(out.state, State::complete);
@@ -164,6 +174,13 @@ std::vector<BadCase> bad_cases() {
       {"chunk with a prefix", chunked + "0x2\r\nab\r\n\r\n", 400, ""},
       {"empty chunk size", chunked + "\r\nab\r\n", 400, ""},
       {"nine digits of chunk size", chunked + "100000000\r\n", 400, ""},
+      {"nine digits of a small chunk", chunked + "000000001\r\na\r\n0\r\n\r\n", 400, ""},
+      {"bare LF after a chunk's size", chunked + "1\na\r\n0\r\n\r\n", 400, ""},
+      {"bare LF after a chunk", chunked + "1\r\na\n0\r\n\r\n", 400, ""},
+      {"blank before a chunk's size", chunked + " 1\r\na\r\n0\r\n\r\n", 400, ""},
+      {"blank after a chunk's size", chunked + "1 \r\na\r\n0\r\n\r\n", 400, ""},
+      {"trailer without a colon", chunked + "0\r\nabc\r\n\r\n", 400, ""},
+      {"control character in an extension", chunked + "1;\x01\r\na\r\n0\r\n\r\n", 400, ""},
       {"sixteen digits of chunk size", chunked + "fffffffffffffffe\r\n", 400, ""},
       {"overflowing chunk size", chunked + "10000000000000000005\r\n", 400, ""},
       {"chunk above the limit", chunked + "1000001\r\n", 413, "request_too_large"},
