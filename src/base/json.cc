@@ -1,6 +1,9 @@
 #include "base/json.h"
 
+#include <algorithm>
+#include <array>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -121,7 +124,28 @@ Result<Json> parse_json(std::string_view text, const JsonLimits& limits) {
 }
 
 std::string dump_json(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
+  // Some readers end a line at these, too: NEL, LINE SEPARATOR, PARAGRAPH SEPARATOR.
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kLineEnds = {
+      {{"\xc2\x85", "\\u0085"}, {"\xe2\x80\xa8", "\\u2028"}, {"\xe2\x80\xa9", "\\u2029"}}};
+  std::string out;
+  out.reserve(text.size());
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const size_t plain = std::min(rest.find_first_of("\xc2\xe2"), rest.size());
+    out += rest.substr(0, plain);
+    rest.remove_prefix(plain);
+    const auto end = std::ranges::find_if(
+        kLineEnds, [rest](const auto& candidate) { return rest.starts_with(candidate.first); });
+    if (end != kLineEnds.end()) {
+      out += end->second;
+      rest.remove_prefix(end->first.size());
+    } else if (!rest.empty()) {
+      out += rest.front();
+      rest.remove_prefix(1);
+    }
+  }
+  return out;
 }
 
 }  // namespace quire

@@ -28,7 +28,7 @@ struct JsonLimits {
 // Errors: invalid_argument, always with the byte offset.
 Result<Json> parse_json(std::string_view text, const JsonLimits& limits = {});
 
-// Compact; never fails: invalid UTF-8 in a string becomes U+FFFD. Non-ASCII is kept as it is.
+// Compact, one line for every reader; never fails: invalid UTF-8 in a string becomes U+FFFD.
 std::string dump_json(const Json& value);
 
 }  // namespace quire

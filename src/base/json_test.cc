@@ -51,6 +51,11 @@ TEST(Json, DeepNestingIsRefusedNotRecursed) {
   expect_refused(std::string(5'000'000, '['), "deeply");
 }
 
+TEST(Json, DumpIsOneLineForEveryReader) {
+  EXPECT_EQ(dump_json(Json("a\xc2\x85\xe2\x80\xa8\xe2\x80\xa9\xc2\xa0z\n")),
+            "\"a\\u0085\\u2028\\u2029\xc2\xa0z\\n\"");
+}
+
 TEST(Json, DumpReplacesInvalidUtf8) { EXPECT_EQ(dump_json(Json("a\xff")), "\"a\xef\xbf\xbd\""); }
 
 }  // namespace
