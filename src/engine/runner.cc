@@ -47,9 +47,9 @@ Result<std::unique_ptr<ModelExecutor>> ModelExecutor::make(Backend& backend, Mod
         limits.pages_max > 0 && limits.page_tokens == layout.page_tokens);
   std::unique_ptr<ModelExecutor> executor(new ModelExecutor(backend, model, limits));
   executor->pool_ = TRY(allocate(backend, int64_t{limits.n_pages} * layout.page_bytes, "KV pool"));
-  // ids, rows and positions of the tokens; the rows' pages; the logit rows.
-  const int64_t inputs_max = int64_t{3} * limits.tokens_max +
-                             int64_t{limits.rows_max} * limits.pages_max + limits.rows_max;
+  // ids, rows and positions of the tokens; the rows' pages and first tokens; the logit rows.
+  const int64_t inputs_max =
+      int64_t{3} * limits.tokens_max + int64_t{limits.rows_max} * (limits.pages_max + 2) + 1;
   executor->inputs_ =
       TRY(allocate(backend, inputs_max * int64_t{sizeof(int32_t)}, "inputs of a step"));
   executor->staging_.resize(static_cast<size_t>(inputs_max));
@@ -168,9 +168,12 @@ ModelBatch ModelExecutor::stage(const StepPlan& plan, std::span<LiveRow> live) {
   int64_t n_tokens = 0;
   int64_t width = 1;  // of the page table: the longest row's
   int64_t n_logits = 0;
+  int64_t row_tokens_max = 0;
   for (LiveRow& row : live) {
     const StepRow& planned = plan.rows[row.planned];
-    n_tokens += static_cast<int64_t>(planned.tokens.size());
+    const auto row_tokens = static_cast<int64_t>(planned.tokens.size());
+    n_tokens += row_tokens;
+    row_tokens_max = std::max(row_tokens_max, row_tokens);
     width = std::max(width, static_cast<int64_t>(planned.pages.size()));
     if (planned.n_logits > 0) row.logit = n_logits++;
   }
@@ -179,7 +182,8 @@ ModelBatch ModelExecutor::stage(const StepPlan& plan, std::span<LiveRow> live) {
   int32_t* const rows = ids + n_tokens;
   int32_t* const positions = rows + n_tokens;
   int32_t* const table = positions + n_tokens;
-  int32_t* const logit_rows = table + n_rows * width;
+  int32_t* const row_begin = table + n_rows * width;
+  int32_t* const logit_rows = row_begin + n_rows + 1;
   std::fill_n(table, n_rows * width, -1);
   int64_t token = 0;
   for (int64_t r = 0; r < n_rows; ++r) {
@@ -188,6 +192,7 @@ ModelBatch ModelExecutor::stage(const StepPlan& plan, std::span<LiveRow> live) {
       table[r * width + static_cast<int64_t>(k)] = planned.pages[k].page.value;
     }
     int32_t position = planned.first_position;
+    row_begin[r] = static_cast<int32_t>(token);
     for (const TokenSource& source : planned.tokens) {
       ids[token] = *resolve(source);
       rows[token] = static_cast<int32_t>(r);
@@ -196,18 +201,22 @@ ModelBatch ModelExecutor::stage(const StepPlan& plan, std::span<LiveRow> live) {
     const int64_t logit = live[static_cast<size_t>(r)].logit;
     if (logit >= 0) logit_rows[logit] = static_cast<int32_t>(token - 1);
   }
-  const auto used = static_cast<size_t>(3 * n_tokens + n_rows * width + n_logits);
+  row_begin[n_rows] = static_cast<int32_t>(n_tokens);
+  const auto used = static_cast<size_t>(3 * n_tokens + n_rows * (width + 1) + 1 + n_logits);
   backend_.copy_in(inputs_.data(), std::as_bytes(std::span(staging_).first(used)));
 
   const auto* const sent = reinterpret_cast<const int32_t*>(inputs_.data());
+  const int32_t* const sent_row_begin = sent + 3 * n_tokens + n_rows * width;
   return {.ids = view_of(sent, n_tokens),
           .tokens = {.row = view_of(sent + n_tokens, n_tokens),
-                     .position = view_of(sent + 2 * n_tokens, n_tokens)},
+                     .position = view_of(sent + 2 * n_tokens, n_tokens),
+                     .row_begin = view_of(sent_row_begin, n_rows + 1),
+                     .row_tokens_max = row_tokens_max},
           .kv = {.pool = pool_.data(),
                  .n_pages = limits_.n_pages,
                  .layout = &model_.kv_layout(),
                  .table = view_of(sent + 3 * n_tokens, n_rows, width)},
-          .logit_rows = view_of(sent + 3 * n_tokens + n_rows * width, n_logits)};
+          .logit_rows = view_of(sent_row_begin + n_rows + 1, n_logits)};
 }
 
 void ModelExecutor::sample(const StepPlan& plan, std::span<const LiveRow> live,

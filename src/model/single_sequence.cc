@@ -21,7 +21,7 @@ Result<SingleSequence> SingleSequence::make(Model& model, Backend& backend, int6
   const int64_t pool_bytes = out.n_pages_ * model.kv_layout().page_bytes;
   out.pool_ = TRY(allocate(backend, pool_bytes, "the pages of one sequence"));
   backend.fill(out.pool_.data(), pool_bytes, std::byte{0});
-  const int64_t words = out.n_pages_ + 4 * chunk_max;
+  const int64_t words = out.n_pages_ + 4 * chunk_max + 2;  // and where the one row begins and ends
   out.inputs_ = TRY(allocate(backend, words * static_cast<int64_t>(sizeof(int32_t)),
                              "the inputs of one sequence"));
   out.staging_.resize(static_cast<size_t>(words));
@@ -36,11 +36,14 @@ std::vector<float> SingleSequence::feed(std::span<const Token> tokens, int64_t n
   int32_t* rows = ids + chunk_max_;
   int32_t* positions = rows + chunk_max_;
   int32_t* logit_rows = positions + chunk_max_;
+  int32_t* row_begin = logit_rows + chunk_max_;
   for (int64_t page = 0; page < n_pages_; ++page) table[page] = static_cast<int32_t>(page);
   std::copy(tokens.begin(), tokens.end(), ids);
   std::fill(rows, rows + n, 0);
   for (int64_t i = 0; i < n; ++i) positions[i] = static_cast<int32_t>(length_ + i);
   for (int64_t i = 0; i < n_logits; ++i) logit_rows[i] = static_cast<int32_t>(n - n_logits + i);
+  row_begin[0] = 0;
+  row_begin[1] = static_cast<int32_t>(n);
   backend_->copy_in(inputs_.data(), std::as_bytes(std::span(staging_)));
 
   const auto* device = reinterpret_cast<const int32_t*>(inputs_.data());
@@ -48,7 +51,9 @@ std::vector<float> SingleSequence::feed(std::span<const Token> tokens, int64_t n
   const ModelBatch batch{
       .ids = view_of(device_ids, n),
       .tokens = {.row = view_of(device_ids + chunk_max_, n),
-                 .position = view_of(device_ids + 2 * chunk_max_, n)},
+                 .position = view_of(device_ids + 2 * chunk_max_, n),
+                 .row_begin = view_of(device_ids + 4 * chunk_max_, int64_t{2}),
+                 .row_tokens_max = n},
       .kv = {.pool = pool_.data(),
              .n_pages = n_pages_,
              .layout = &model_->kv_layout(),

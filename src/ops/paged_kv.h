@@ -21,6 +21,11 @@ struct PagedKv {
 struct TokenRows {
   View<const int32_t, 1> row;       // [n_tokens] row of the page table
   View<const int32_t, 1> position;  // [n_tokens] absolute position in its sequence, from 0
+  // Where each row's tokens begin, and n_tokens last: [n_rows + 1] of the page table, or empty when
+  // the caller does not say. A backend may use it to share work between the tokens of a row.
+  View<const int32_t, 1> row_begin = {};
+  // Known on the host: no row has more tokens. 0 when the caller does not say.
+  int64_t row_tokens_max = 0;
 };
 
 // True when the pool, its layout, the table and the tokens of a step fit each other and `layer`.
