@@ -214,6 +214,7 @@ BenchOptions read_options(const CLI::App& command) {
   options.source.dir = option_value(command, "--model-path", options.source.dir);
   options.source.n_threads = option_value(command, "--threads", options.source.n_threads);
   options.source.device = option_value(command, "--device", options.source.device);
+  options.source.deterministic = command.count("--deterministic") > 0;
   options.kv_format = option_value(command, "--kv-cache-dtype", options.kv_format);
   options.input_len = option_value(command, "--input-len", options.input_len);
   options.output_len = option_value(command, "--output-len", options.output_len);
@@ -244,6 +245,7 @@ void add_bench_command(CLI::App& app, ExitCode* exit_code) {
       ->expected(1, 64)
       ->check(CLI::Range(1, 1024));
   offline->add_option("--device", "cpu (default) or cuda");
+  offline->add_flag("--deterministic", kDeterministicHelp);
   offline->add_option("--threads", "Of the CPU backend; default: all cores")
       ->check(CLI::Range(1, 1024));
   offline->add_option("--kv-cache-dtype", "auto, bf16 or fp8_e4m3");

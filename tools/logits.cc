@@ -96,6 +96,7 @@ void add_logits_command(CLI::App& app, ExitCode* exit_code) {
   command->add_option("--model-path", "Folder with config.json and safetensors")->required();
   command->add_option("--kv-cache-dtype", "auto, bf16 or fp8_e4m3");
   command->add_option("--device", "cpu (default) or cuda");
+  command->add_flag("--deterministic", kDeterministicHelp);
   command->add_option("--threads", "Threads of the CPU backend; default: all cores")
       ->check(CLI::Range(1, 1024));
   command->callback([command, exit_code] {
@@ -103,6 +104,7 @@ void add_logits_command(CLI::App& app, ExitCode* exit_code) {
     options.source.dir = option_value(*command, "--model-path", std::string());
     options.source.n_threads = option_value(*command, "--threads", 0);
     options.source.device = option_value(*command, "--device", options.source.device);
+    options.source.deterministic = command->count("--deterministic") > 0;
     options.kv_format = option_value(*command, "--kv-cache-dtype", options.kv_format);
     const Status status = run(options);
     *exit_code = status.ok() ? ExitCode::ok : fail(status.error());

@@ -24,7 +24,8 @@ Result<std::unique_ptr<Backend>> make_backend(const ModelSource& source) {
   }
   if (source.device == "cuda") {
 #ifdef QUIRE_CUDA
-    return make_cuda_backend(0);
+    return make_cuda_backend(
+        {.deterministic = source.deterministic ? Deterministic::yes : Deterministic::no});
 #else
     return unsupported("--device cuda: this build has no CUDA backend");
 #endif

@@ -13,10 +13,14 @@
 
 namespace quire {
 
+inline constexpr const char* kDeterministicHelp =
+    "On a GPU: a request's bytes do not depend on the others'; slower (a CPU is always so)";
+
 struct ModelSource {
   std::string dir;             // config.json and safetensors
   int n_threads = 0;           // of the CPU backend; 0: as many as the process may use
   std::string device = "cpu";  // or "cuda", in a build that has it: the first GPU
+  bool deterministic = false;  // of cuda: a row's bits do not depend on its batch
 };
 
 // Members are destroyed in reverse order: a Model made from it must be gone before it is.

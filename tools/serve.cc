@@ -149,7 +149,8 @@ class Server {
               std::unique_ptr<Loaded>* loaded) {
     auto out = std::make_unique<Loaded>();
     out->text = TRY(load_text(options_.model_path, options_.chat_family));
-    LoadedModel weights = TRY(load_model({options_.model_path, options_.threads, options_.device}));
+    LoadedModel weights = TRY(load_model(
+        {options_.model_path, options_.threads, options_.device, options_.deterministic}));
     TRY_OK(check_vocabulary(weights.config, out->text->tokenizer.vocab_size()));
     const int64_t weights_us = clock_.now_us();
     const EngineSettings settings = engine_settings(weights.config);

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/text.h"
+#include "tools/model_source.h"
 #include "tools/option_value.h"
 
 namespace quire {
@@ -58,6 +59,7 @@ void add_model_flags(CLI::App& command) {
   add("--tool-call-parser", "auto or kimi_k2: the chat family decides");
   add("--reasoning-parser", "auto or kimi_k2: the chat family decides");
   add("--device", "cpu (default) or cuda");
+  flag("--deterministic", kDeterministicHelp);
   add("--threads", "Threads of the CPU backend (default: all cores)");
   add("--random-seed", "Seed of requests that name none (default: a random one)");
   add("--mem-fraction-static", "Of GPU memory; not for the CPU, where --max-total-tokens is");
@@ -142,6 +144,7 @@ Status read_engine_flags(const CLI::App& command, ServeOptions* out) {
   TRY_OK(read_integer(command, "--chunked-prefill-size", 1, &out->chunked_prefill_size));
   TRY_OK(read_integer(command, "--threads", 1, &out->threads));
   out->device = option_value(command, "--device", out->device);
+  out->deterministic = command.count("--deterministic") > 0;
   TRY_OK(read_integer(command, "--random-seed", 0, &out->random_seed));
   out->has_random_seed = command.count("--random-seed") > 0;
   out->disable_radix_cache = command.count("--disable-radix-cache") > 0;

@@ -37,6 +37,7 @@ struct ServeOptions {
   bool log_requests = false;
   int threads = 0;
   std::string device = "cpu";
+  bool deterministic = false;
   uint64_t random_seed = 0;
   bool has_random_seed = false;
   int64_t drain_seconds = 30;

@@ -30,10 +30,10 @@ class Stream {
 
 class CudaBackend final : public Backend {
  public:
-  CudaBackend(int device, int n_sms)
-      : device_(device),
-        memory_(device),
-        stream_(device),
+  CudaBackend(const CudaOptions& options, int n_sms)
+      : device_(options.device),
+        memory_(options.device),
+        stream_(options.device),
         workspace_(&memory_, stream_.get(), kWorkspaceBytes),
         staging_(stream_.get()),
         blas_(&memory_, stream_.get()),
@@ -41,7 +41,8 @@ class CudaBackend final : public Backend {
                  .workspace = &workspace_,
                  .staging = &staging_,
                  .blas = &blas_,
-                 .n_sms = n_sms} {}
+                 .n_sms = n_sms,
+                 .deterministic = options.deterministic == Deterministic::yes} {}
 
   std::string_view name() const override { return "cuda"; }
   Memory& memory() override { return memory_; }
@@ -93,7 +94,8 @@ class CudaBackend final : public Backend {
 
 }  // namespace
 
-Result<std::unique_ptr<Backend>> make_cuda_backend(int device) {
+Result<std::unique_ptr<Backend>> make_cuda_backend(const CudaOptions& options) {
+  const int device = options.device;
   int n_devices = 0;
   if (const cudaError_t code = cudaGetDeviceCount(&n_devices); code != cudaSuccess) {
     return unavailable(format("no CUDA device: %s", cudaGetErrorString(code)));
@@ -116,7 +118,8 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(int device) {
                                      human_bytes(static_cast<int64_t>(free_bytes)).c_str(),
                                      human_bytes(2 * kWorkspaceBytes).c_str()));
   }
-  return std::unique_ptr<Backend>(std::make_unique<CudaBackend>(device, found.multiProcessorCount));
+  return std::unique_ptr<Backend>(
+      std::make_unique<CudaBackend>(options, found.multiProcessorCount));
 }
 
 }  // namespace quire

@@ -102,7 +102,7 @@ enum class Device { cpu, cuda };
 std::unique_ptr<Backend> make_backend(Device device) {
   if (device == Device::cpu) return make_cpu_backend(2);
 #ifdef QUIRE_CUDA
-  Result<std::unique_ptr<Backend>> made = make_cuda_backend(0);
+  Result<std::unique_ptr<Backend>> made = make_cuda_backend({});
   if (made.ok()) return std::move(made).value();
 #endif
   return nullptr;

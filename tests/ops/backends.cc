@@ -26,6 +26,18 @@ BackendFactory cpu(std::string name, int n_threads, int64_t target) {
           .family = "cpu" + std::to_string(target)};
 }
 
+#ifdef QUIRE_CUDA
+BackendFactory cuda(std::string name, Deterministic deterministic) {
+  const auto make = [deterministic]() -> std::unique_ptr<Backend> {
+    Result<std::unique_ptr<Backend>> made = make_cuda_backend({.deterministic = deterministic});
+    return made.ok() ? std::move(made).value() : nullptr;
+  };
+  return {.name = name,
+          .make = make,
+          .family = deterministic == Deterministic::yes ? std::move(name) : ""};
+}
+#endif
+
 }  // namespace
 
 std::vector<BackendFactory> backends() {
@@ -39,11 +51,8 @@ std::vector<BackendFactory> backends() {
   out.push_back(cpu("cpu2_sse4", 2, HWY_SSE4));
 #endif
 #ifdef QUIRE_CUDA
-  const auto make_cuda = []() -> std::unique_ptr<Backend> {
-    Result<std::unique_ptr<Backend>> made = make_cuda_backend(0);
-    return made.ok() ? std::move(made).value() : nullptr;
-  };
-  out.push_back({.name = "cuda", .make = make_cuda, .family = ""});
+  out.push_back(cuda("cuda", Deterministic::no));
+  out.push_back(cuda("cuda_deterministic", Deterministic::yes));
 #endif
   return out;
 }

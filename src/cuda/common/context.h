@@ -17,7 +17,8 @@ struct Context {
   Workspace* workspace;
   Staging* staging;
   Blas* blas;
-  int n_sms;  // multiprocessors
+  int n_sms;           // multiprocessors
+  bool deterministic;  // a row's bits must not depend on its batch (cuda_backend.h)
 };
 
 }  // namespace quire::cuda

@@ -1,7 +1,8 @@
-#include "cuda/common/cuda_must.h"
+#include "cuda/common/launch.cuh"
 #include "cuda/common/numbers.cuh"
 #include "cuda/common/reduce.cuh"
 #include "cuda/kernels.h"
+#include "cuda/ptx/grid_dependency.cuh"
 
 namespace quire::cuda {
 
@@ -24,6 +25,8 @@ struct Params {
 // token (the second read of x comes from the first-level cache): bound by memory.
 __global__ __launch_bounds__(kThreads) void rms_norm_kernel(const __grid_constant__ Params p) {
   __shared__ float shared[kWarps];
+  wait_for_earlier_kernels();
+  let_next_kernel_begin();
   const bf16* x = p.x + int64_t{blockIdx.x} * p.x_stride;
   bf16* out = p.out + int64_t{blockIdx.x} * p.out_stride;
   float sum = 0;
@@ -50,8 +53,8 @@ void rms_norm(const Context& context, const ops::RmsNorm& args) {
                  .x_stride = args.x.stride[0],
                  .dim = args.out[1],
                  .eps = args.eps};
-  rms_norm_kernel<<<static_cast<unsigned>(args.out[0]), kThreads, 0, context.stream>>>(p);
-  CUDA_MUST(cudaGetLastError());
+  launch(context.stream, {.grid = static_cast<unsigned>(args.out[0]), .threads = kThreads},
+         rms_norm_kernel, p);
 }
 
 }  // namespace quire::cuda

@@ -1,0 +1,37 @@
+// launch: starts a kernel that knows of programmatic dependent launch (ptx/grid_dependency.cuh).
+//
+// Not for a kernel that never calls wait_for_earlier_kernels: that one is started with <<<>>>, and
+// begins when everything before it is done.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <type_traits>
+
+#include "cuda/common/cuda_must.h"
+
+namespace quire::cuda {
+
+struct LaunchShape {
+  dim3 grid;
+  unsigned threads;          // of a block
+  int64_t shared_bytes = 0;  // dynamic; above 48 KiB the kernel was told (cudaFuncSetAttribute)
+};
+
+template <class... Params>
+void launch(cudaStream_t stream, const LaunchShape& shape, void (*kernel)(Params...),
+            const std::type_identity_t<Params>&... params) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid;
+  config.blockDim = dim3(shape.threads);
+  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  CUDA_MUST(cudaLaunchKernelEx(&config, kernel, params...));
+}
+
+}  // namespace quire::cuda
