@@ -16,6 +16,7 @@ class CpuBackend final : public Backend {
 
   std::string_view name() const override { return "cpu"; }
   Memory& memory() override { return memory_; }
+  MemoryInfo memory_info() override { return cpu::host_memory_info(); }
   bool reads_host_memory() const override { return true; }
 
   void copy_in(std::byte* to, std::span<const std::byte> from_host) override {
@@ -27,6 +28,8 @@ class CpuBackend final : public Backend {
   void fill(std::byte* to, int64_t bytes, std::byte value) override {
     if (bytes > 0) std::memset(to, static_cast<int>(value), static_cast<size_t>(bytes));
   }
+
+  void random_fill(const ops::RandomFill& args) override { cpu::random_fill(workers_, args); }
 
   void embed(const ops::Embed& args) override { cpu::embed(workers_, args); }
   void rms_norm(const ops::RmsNorm& args) override { cpu::rms_norm(workers_, args); }

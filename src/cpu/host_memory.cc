@@ -1,6 +1,7 @@
 #include "cpu/host_memory.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -25,6 +26,11 @@ void HostMemory::release(std::byte* data, int64_t bytes) {
   } else {
     CHECK(munmap(data, static_cast<size_t>(round_up(bytes, kBufferAlignment))) == 0);
   }
+}
+
+MemoryInfo host_memory_info() {
+  const auto bytes_of = [](int name) { return int64_t{sysconf(name)} * sysconf(_SC_PAGESIZE); };
+  return {.free = bytes_of(_SC_AVPHYS_PAGES), .total = bytes_of(_SC_PHYS_PAGES)};
 }
 
 }  // namespace quire::cpu

@@ -5,6 +5,7 @@
 // is an ordinary aligned allocation, contents undefined.
 #pragma once
 
+#include "ops/backend.h"
 #include "tensor/buffer.h"
 
 namespace quire::cpu {
@@ -16,5 +17,8 @@ class HostMemory final : public Memory {
   std::byte* allocate(int64_t bytes) override;
   void release(std::byte* data, int64_t bytes) override;
 };
+
+// Of this machine, as the system counts it.
+MemoryInfo host_memory_info();
 
 }  // namespace quire::cpu

@@ -10,6 +10,7 @@
 #include "ops/mla_attention.h"
 #include "ops/mla_prefill_attention.h"
 #include "ops/moe.h"
+#include "ops/random_fill.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/sample.h"
@@ -24,6 +25,7 @@ void add(Workers& workers, const ops::Add& args);
 void silu_mul(Workers& workers, const ops::SiluMul& args);
 void rope(Workers& workers, const ops::Rope& args);
 
+void random_fill(Workers& workers, const ops::RandomFill& args);
 void kv_append(Workers& workers, const ops::KvAppend& args);
 void linear(Workers& workers, const ops::Linear& args);
 

@@ -28,8 +28,13 @@ void each_token(Workers& workers, int64_t n, int64_t width, const Body& body) {
 void embed(Workers& workers, const ops::Embed& args) {
   const auto row_bytes = static_cast<size_t>(args.out[1]) * sizeof(Bf16);
   each_token(workers, args.out[0], args.out[1], [&](int64_t token) {
-    const int64_t id = std::clamp<int64_t>(args.ids(token), 0, args.table[0] - 1);
-    std::memcpy(args.out.row(token).data, args.table.row(id).data, row_bytes);
+    const int64_t row = int64_t{args.ids(token)} - args.first_id;
+    Bf16* out = args.out.row(token).data;
+    if (0 <= row && row < args.table[0]) {
+      std::memcpy(out, args.table.row(row).data, row_bytes);
+    } else {
+      std::fill_n(out, args.out[1], Bf16{});
+    }
   });
 }
 

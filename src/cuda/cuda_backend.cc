@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "cuda/common/context.h"
 #include "cuda/common/cuda_must.h"
+#include "cuda/common/pinned_upload.h"
 #include "cuda/gemm/blas.h"
 #include "cuda/kernels.h"
 
@@ -46,6 +47,13 @@ class CudaBackend final : public Backend {
 
   std::string_view name() const override { return "cuda"; }
   Memory& memory() override { return memory_; }
+  MemoryInfo memory_info() override {
+    CUDA_MUST(cudaSetDevice(device_));
+    size_t free = 0;
+    size_t total = 0;
+    CUDA_MUST(cudaMemGetInfo(&free, &total));
+    return {.free = static_cast<int64_t>(free), .total = static_cast<int64_t>(total)};
+  }
 
   void copy_in(std::byte* to, std::span<const std::byte> from_host) override {
     here().staging->send(to, from_host);
@@ -57,6 +65,11 @@ class CudaBackend final : public Backend {
     CUDA_MUST(cudaMemsetAsync(to, std::to_integer<int>(value), static_cast<size_t>(bytes),
                               here().stream));
   }
+
+  std::unique_ptr<Upload> start_upload(int n_threads) override {
+    return std::make_unique<cuda::PinnedUpload>(device_, here().stream, n_threads);
+  }
+  void random_fill(const ops::RandomFill& args) override { cuda::random_fill(here(), args); }
 
   void embed(const ops::Embed& args) override { cuda::embed(here(), args); }
   void rms_norm(const ops::RmsNorm& args) override { cuda::rms_norm(here(), args); }

@@ -13,6 +13,7 @@
 #include "ops/mla_attention.h"
 #include "ops/mla_prefill_attention.h"
 #include "ops/moe.h"
+#include "ops/random_fill.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/sample.h"
@@ -26,6 +27,9 @@ void rms_norm(const Context& context, const ops::RmsNorm& args);
 void add(const Context& context, const ops::Add& args);
 void silu_mul(const Context& context, const ops::SiluMul& args);
 void rope(const Context& context, const ops::Rope& args);
+
+// fill/
+void random_fill(const Context& context, const ops::RandomFill& args);
 
 // kv/
 void kv_append(const Context& context, const ops::KvAppend& args);

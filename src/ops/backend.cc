@@ -4,13 +4,42 @@
 
 namespace quire {
 
+namespace {
+
+// Row by row, through copy_in.
+class PlainUpload final : public Upload {
+ public:
+  explicit PlainUpload(Backend& backend) : backend_(backend) {}
+
+  void copy(std::span<const UploadPiece> pieces, const UploadProgress& progress) override {
+    for (const UploadPiece& piece : pieces) {
+      const bool is_whole = piece.stride == piece.row_bytes;
+      const int64_t n = is_whole ? 1 : piece.n_rows;
+      const auto bytes = static_cast<size_t>(is_whole ? piece.bytes() : piece.row_bytes);
+      for (int64_t row = 0; row < n; ++row) {
+        backend_.copy_in(piece.to + row * piece.row_bytes,
+                         std::span(piece.from + row * piece.stride, bytes));
+      }
+      if (progress) progress(piece.bytes());
+    }
+  }
+
+ private:
+  Backend& backend_;
+};
+
+}  // namespace
+
+std::unique_ptr<Upload> Backend::start_upload(int) { return std::make_unique<PlainUpload>(*this); }
+
 Result<Buffer> allocate(Backend& backend, int64_t bytes, std::string_view what) {
   CHECK(bytes > 0);
   std::byte* data = backend.memory().allocate(bytes);
   if (data == nullptr) {
     return resource_exhausted(
-        format("no memory on %s for %.*s: %s asked", std::string(backend.name()).c_str(),
-               static_cast<int>(what.size()), what.data(), human_bytes(bytes).c_str()));
+        format("no memory on %s for %.*s: %s asked, %s free", std::string(backend.name()).c_str(),
+               static_cast<int>(what.size()), what.data(), human_bytes(bytes).c_str(),
+               human_bytes(backend.memory_info().free).c_str()));
   }
   return Buffer(&backend.memory(), data, bytes);
 }

@@ -8,10 +8,12 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string_view>
 
 #include "base/result.h"
+#include "ops/upload.h"
 #include "tensor/buffer.h"
 
 namespace quire {
@@ -32,7 +34,14 @@ struct MoeRoute;
 struct MoeExperts;
 struct GatherRows;
 struct Sample;
+struct RandomFill;
 }  // namespace ops
+
+// Bytes of a backend's memory.
+struct MemoryInfo {
+  int64_t free = 0;   // what can be allocated now
+  int64_t total = 0;  // what the device, or the machine, has
+};
 
 class Backend {
  public:
@@ -42,6 +51,7 @@ class Backend {
 
   // Memory that this backend's ops can read and write. Outlives every Buffer made from it.
   virtual Memory& memory() = 0;
+  virtual MemoryInfo memory_info() = 0;
   // True when ops read ordinary host memory too, so that weights need not be copied out of a mapped
   // file. Such memory is aligned to its elements only, not to kBufferAlignment.
   virtual bool reads_host_memory() const { return false; }
@@ -50,6 +60,10 @@ class Backend {
   // Waits for all earlier work, then copies.
   virtual void copy_out(std::span<std::byte> to_host, const std::byte* from) = 0;
   virtual void fill(std::byte* to, int64_t bytes, std::byte value) = 0;
+  // Reads host memory with up to `n_threads` threads, where the backend has use for them; does not
+  // outlive the backend.
+  virtual std::unique_ptr<Upload> start_upload(int n_threads);
+  virtual void random_fill(const ops::RandomFill& args) = 0;
 
   virtual void embed(const ops::Embed& args) = 0;
   virtual void rms_norm(const ops::RmsNorm& args) = 0;

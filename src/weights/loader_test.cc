@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "ops/random_fill.h"
 #include "weights/table.h"
 
 namespace quire {
@@ -28,6 +29,7 @@ class MemoryBackend final : public Backend, private Memory {
 
   std::string_view name() const override { return "memory"; }
   Memory& memory() override { return *this; }
+  MemoryInfo memory_info() override { return {}; }
   bool reads_host_memory() const override { return reads_ == Reads::host_memory; }
   void copy_in(std::byte* to, std::span<const std::byte> from) override {
     std::memcpy(to, from.data(), from.size());
@@ -37,6 +39,11 @@ class MemoryBackend final : public Backend, private Memory {
   }
   void fill(std::byte* to, int64_t bytes, std::byte value) override {
     std::memset(to, static_cast<int>(value), static_cast<size_t>(bytes));
+  }
+  void random_fill(const ops::RandomFill& args) override {
+    for (int64_t row = 0; row < args.values.n_rows; ++row) {
+      random_row(args.values, row, args.out + row * args.values.row_bytes());
+    }
   }
   void embed(const ops::Embed&) override { CHECK(false); }
   void rms_norm(const ops::RmsNorm&) override { CHECK(false); }

@@ -14,6 +14,7 @@
 #include "ops/mla_attention.h"
 #include "ops/mla_prefill_attention.h"
 #include "ops/moe.h"
+#include "ops/random_fill.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/sample.h"
@@ -27,9 +28,11 @@ class CountingBackend final : public Backend {
  public:
   std::string_view name() const override { return "counting"; }
   Memory& memory() override { return memory_; }
+  MemoryInfo memory_info() override { return cpu::host_memory_info(); }
   void copy_in(std::byte*, std::span<const std::byte>) override {}
   void copy_out(std::span<std::byte>, const std::byte*) override {}
   void fill(std::byte*, int64_t, std::byte) override {}
+  void random_fill(const ops::RandomFill&) override { ++calls; }
   void embed(const ops::Embed&) override { ++calls; }
   void rms_norm(const ops::RmsNorm&) override { ++calls; }
   void linear(const ops::Linear&) override { ++calls; }

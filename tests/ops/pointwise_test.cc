@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "backends.h"
 #include "base/text.h"
 #include "cases.h"
@@ -177,6 +179,29 @@ TEST_P(PointwiseTest, EmbedAndGatherRowsCopyBits) {
   }
   EXPECT_TRUE(same_bits(embedded.download(backend()), expected));
   EXPECT_TRUE(same_bits(gathered.download(backend()), expected));
+}
+
+TEST_P(PointwiseTest, EmbedGivesZerosForRowsOfOtherRanks) {
+  const Matrix table = [] {
+    Matrix out(int64_t{4}, int64_t{40});
+    std::fill(out.values.begin(), out.values.end(), to_bf16(2.0F));
+    return out;
+  }();
+  HostArray<int32_t, 1> ids(int64_t{4});
+  ids.values = {11, 12, 15, 16};
+  const DeviceArray<Bf16, 2> table_on(backend(), table);
+  const DeviceArray<int32_t, 1> ids_on(backend(), ids);
+  const auto out = DeviceArray<Bf16, 2>::poisoned(backend(), {4, 40});
+  ops::embed(
+      backend(),
+      {.out = out.view(), .ids = ids_on.constant(), .table = table_on.constant(), .first_id = 12});
+  const Matrix found = out.download(backend());
+  for (int64_t i = 0; i < 40; ++i) {
+    EXPECT_EQ(to_float(found.view()(0, i)), 0.0F);
+    EXPECT_EQ(to_float(found.view()(1, i)), 2.0F);
+    EXPECT_EQ(to_float(found.view()(2, i)), 2.0F);
+    EXPECT_EQ(to_float(found.view()(3, i)), 0.0F);
+  }
 }
 
 QUIRE_ON_EVERY_BACKEND(PointwiseTest);

@@ -19,15 +19,20 @@ struct Params {
   int64_t table_stride;  // elements between rows
   int64_t n_rows;
   int64_t dim;
+  int32_t first;    // index of row 0
   bool is_aligned;  // rows of both begin at 16 bytes, dim is a multiple of 8
 };
 
 // One row a block. Grid n, 256 threads, no shared memory. Moves 4 * dim bytes a row: bound by
-// memory. An index outside the table reads the nearest row, never other memory.
+// memory. An index outside the table gives zeros.
 __global__ __launch_bounds__(kThreads) void copy_rows_kernel(const __grid_constant__ Params p) {
-  const int64_t row = min(max(int64_t{p.index[blockIdx.x]}, int64_t{0}), p.n_rows - 1);
+  const int64_t row = int64_t{p.index[blockIdx.x]} - p.first;
   const Bf16* from = p.table + row * p.table_stride;
   Bf16* to = p.out + int64_t{blockIdx.x} * p.out_stride;
+  if (row < 0 || row >= p.n_rows) {
+    for (int64_t i = threadIdx.x; i < p.dim; i += kThreads) to[i] = Bf16{};
+    return;
+  }
   if (p.is_aligned) {
     for (int64_t i = threadIdx.x; i < p.dim / 8; i += kThreads) {
       reinterpret_cast<uint4*>(to)[i] = reinterpret_cast<const uint4*>(from)[i];
@@ -43,7 +48,7 @@ bool rows_at_16(const View<T, 2>& v) {
 }
 
 void copy_rows(const Context& context, const View<Bf16, 2>& out, const View<const Bf16, 2>& table,
-               const View<const int32_t, 1>& index) {
+               const View<const int32_t, 1>& index, int32_t first) {
   const Params p{.out = out.data,
                  .table = table.data,
                  .index = index.data,
@@ -51,6 +56,7 @@ void copy_rows(const Context& context, const View<Bf16, 2>& out, const View<cons
                  .table_stride = table.stride[0],
                  .n_rows = table[0],
                  .dim = out[1],
+                 .first = first,
                  .is_aligned = rows_at_16(out) && rows_at_16(table) && out[1] % 8 == 0};
   copy_rows_kernel<<<static_cast<unsigned>(out[0]), kThreads, 0, context.stream>>>(p);
   CUDA_MUST(cudaGetLastError());
@@ -59,11 +65,11 @@ void copy_rows(const Context& context, const View<Bf16, 2>& out, const View<cons
 }  // namespace
 
 void embed(const Context& context, const ops::Embed& args) {
-  copy_rows(context, args.out, args.table, args.ids);
+  copy_rows(context, args.out, args.table, args.ids, args.first_id);
 }
 
 void gather_rows(const Context& context, const ops::GatherRows& args) {
-  copy_rows(context, args.out, args.x, args.rows);
+  copy_rows(context, args.out, args.x, args.rows, 0);
 }
 
 }  // namespace quire::cuda
