@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "cuda/common/context.h"
 #include "cuda/common/cuda_must.h"
+#include "cuda/common/event_stopwatch.h"
 #include "cuda/common/pinned_upload.h"
 #include "cuda/gemm/blas.h"
 #include "cuda/kernels.h"
@@ -70,6 +71,9 @@ class CudaBackend final : public Backend {
     return std::make_unique<cuda::PinnedUpload>(device_, here().stream, n_threads);
   }
   void random_fill(const ops::RandomFill& args) override { cuda::random_fill(here(), args); }
+  std::unique_ptr<Stopwatch> make_stopwatch(int32_t n_marks) override {
+    return std::make_unique<cuda::EventStopwatch>(here().stream, n_marks);
+  }
 
   void embed(const ops::Embed& args) override { cuda::embed(here(), args); }
   void rms_norm(const ops::RmsNorm& args) override { cuda::rms_norm(here(), args); }

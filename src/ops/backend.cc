@@ -1,6 +1,7 @@
 #include "ops/backend.h"
 
 #include "base/text.h"
+#include "ops/host_stopwatch.h"
 
 namespace quire {
 
@@ -31,6 +32,10 @@ class PlainUpload final : public Upload {
 }  // namespace
 
 std::unique_ptr<Upload> Backend::start_upload(int) { return std::make_unique<PlainUpload>(*this); }
+
+std::unique_ptr<Stopwatch> Backend::make_stopwatch(int32_t n_marks) {
+  return std::make_unique<HostStopwatch>(n_marks);
+}
 
 Result<Buffer> allocate(Backend& backend, int64_t bytes, std::string_view what) {
   CHECK(bytes > 0);

@@ -13,6 +13,7 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "ops/stopwatch.h"
 #include "ops/upload.h"
 #include "tensor/buffer.h"
 
@@ -64,6 +65,11 @@ class Backend {
   // outlive the backend.
   virtual std::unique_ptr<Upload> start_upload(int n_threads);
   virtual void random_fill(const ops::RandomFill& args) = 0;
+
+  // With room for `n_marks` > 0. Inside work that is recorded, a mark is taken anew each time the
+  // recording runs. Does not outlive the backend. By default the host's clock, which is right
+  // where calls return when their work is done.
+  virtual std::unique_ptr<Stopwatch> make_stopwatch(int32_t n_marks);
 
   virtual void embed(const ops::Embed& args) = 0;
   virtual void rms_norm(const ops::RmsNorm& args) = 0;
