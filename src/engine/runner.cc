@@ -168,12 +168,12 @@ ModelBatch ModelExecutor::stage(const StepPlan& plan, std::span<LiveRow> live) {
   int64_t n_tokens = 0;
   int64_t width = 1;  // of the page table: the longest row's
   int64_t n_logits = 0;
-  int64_t row_tokens_max = 0;
+  TokenRows tokens;
   for (LiveRow& row : live) {
     const StepRow& planned = plan.rows[row.planned];
     const auto row_tokens = static_cast<int64_t>(planned.tokens.size());
     n_tokens += row_tokens;
-    row_tokens_max = std::max(row_tokens_max, row_tokens);
+    tokens.count_row(row_tokens, planned.first_position + row_tokens);
     width = std::max(width, static_cast<int64_t>(planned.pages.size()));
     if (planned.n_logits > 0) row.logit = n_logits++;
   }
@@ -207,11 +207,11 @@ ModelBatch ModelExecutor::stage(const StepPlan& plan, std::span<LiveRow> live) {
 
   const auto* const sent = reinterpret_cast<const int32_t*>(inputs_.data());
   const int32_t* const sent_row_begin = sent + 3 * n_tokens + n_rows * width;
+  tokens.row = view_of(sent + n_tokens, n_tokens);
+  tokens.position = view_of(sent + 2 * n_tokens, n_tokens);
+  tokens.row_begin = view_of(sent_row_begin, n_rows + 1);
   return {.ids = view_of(sent, n_tokens),
-          .tokens = {.row = view_of(sent + n_tokens, n_tokens),
-                     .position = view_of(sent + 2 * n_tokens, n_tokens),
-                     .row_begin = view_of(sent_row_begin, n_rows + 1),
-                     .row_tokens_max = row_tokens_max},
+          .tokens = tokens,
           .kv = {.pool = pool_.data(),
                  .n_pages = limits_.n_pages,
                  .layout = &model_.kv_layout(),

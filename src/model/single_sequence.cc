@@ -48,12 +48,13 @@ std::vector<float> SingleSequence::feed(std::span<const Token> tokens, int64_t n
 
   const auto* device = reinterpret_cast<const int32_t*>(inputs_.data());
   const auto* device_ids = device + n_pages_;
+  TokenRows in_step{.row = view_of(device_ids + chunk_max_, n),
+                    .position = view_of(device_ids + 2 * chunk_max_, n),
+                    .row_begin = view_of(device_ids + 4 * chunk_max_, int64_t{2})};
+  in_step.count_row(n, length_ + n);
   const ModelBatch batch{
       .ids = view_of(device_ids, n),
-      .tokens = {.row = view_of(device_ids + chunk_max_, n),
-                 .position = view_of(device_ids + 2 * chunk_max_, n),
-                 .row_begin = view_of(device_ids + 4 * chunk_max_, int64_t{2}),
-                 .row_tokens_max = n},
+      .tokens = in_step,
       .kv = {.pool = pool_.data(),
              .n_pages = n_pages_,
              .layout = &model_->kv_layout(),

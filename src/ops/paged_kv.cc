@@ -1,6 +1,21 @@
 #include "ops/paged_kv.h"
 
+#include <algorithm>
+
+#include "base/bytes.h"
+
 namespace quire {
+
+void TokenRows::count_row(int64_t n_tokens, int64_t end) {
+  // Behind the first chunk a row of one token is a chunk, too.
+  const bool is_lone = n_tokens == 1 && key_blocks == 0;
+  row_tokens_max = std::max(row_tokens_max, n_tokens);
+  if (is_lone) {
+    ++n_lone;
+  } else {
+    key_blocks += div_up(end, kKeyBlock);
+  }
+}
 
 bool is_well_formed(const PagedKv& kv, const TokenRows& tokens, int64_t n_tokens, int32_t layer) {
   if (kv.pool == nullptr || kv.n_pages <= 0 || kv.layout == nullptr) return false;

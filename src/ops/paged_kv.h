@@ -17,6 +17,9 @@ struct PagedKv {
   View<const int32_t, 2> table;  // [n_rows, pages_max] physical pages, in logical order; -1 unused
 };
 
+// Keys of a sequence are attended by head in blocks of so many (ops/mla_prefill_attention.h).
+inline constexpr int64_t kKeyBlock = 128;
+
 // The rows of a step, flattened to tokens. Tokens of a row are consecutive, in order of position.
 struct TokenRows {
   View<const int32_t, 1> row;       // [n_tokens] row of the page table
@@ -24,8 +27,18 @@ struct TokenRows {
   // Where each row's tokens begin, and n_tokens last: [n_rows + 1] of the page table, or empty when
   // the caller does not say. A backend may use it to share work between the tokens of a row.
   View<const int32_t, 1> row_begin = {};
-  // Known on the host: no row has more tokens. 0 when the caller does not say.
-  int64_t row_tokens_max = 0;
+  // Known on the host; 0 when the caller does not say.
+  int64_t row_tokens_max = 0;  // no row has more tokens
+  int64_t n_lone = 0;          // the first rows have one token each: so many rows and tokens
+  // Of the rows behind them: ceil(keys / kKeyBlock), added up, of all keys that each has cached.
+  int64_t key_blocks = 0;
+
+  // The lone rows as a step of their own.
+  TokenRows lone() const {
+    return {.row = row.rows(0, n_lone), .position = position.rows(0, n_lone), .row_tokens_max = 1};
+  }
+  // Counts one more row in what is known on the host: its tokens, the last at position end - 1.
+  void count_row(int64_t n_tokens, int64_t end);
 };
 
 // True when the pool, its layout, the table and the tokens of a step fit each other and `layer`.
