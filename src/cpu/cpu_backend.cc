@@ -30,6 +30,10 @@ class CpuBackend final : public Backend {
   }
 
   void random_fill(const ops::RandomFill& args) override { cpu::random_fill(workers_, args); }
+  bool keeps_raw_experts() const override { return true; }
+  Result<std::unique_ptr<ops::ExpertBank>> pack_experts(const ops::ExpertTable& table) override {
+    return cpu::keep_experts(table);
+  }
 
   void embed(const ops::Embed& args) override { cpu::embed(workers_, args); }
   void rms_norm(const ops::RmsNorm& args) override { cpu::rms_norm(workers_, args); }

@@ -38,6 +38,7 @@ void mla_prefill_attention(Workers& workers, const ops::MlaPrefillAttention& arg
 
 // moe.cc
 void moe_route(Workers& workers, const ops::MoeRoute& args);
+std::unique_ptr<ops::ExpertBank> keep_experts(const ops::ExpertTable& table);
 void moe_experts(Workers& workers, const ops::MoeExperts& args);
 
 void sample(Workers& workers, const ops::Sample& args);

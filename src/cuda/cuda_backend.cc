@@ -74,6 +74,9 @@ class CudaBackend final : public Backend {
   std::unique_ptr<Stopwatch> make_stopwatch(int32_t n_marks) override {
     return std::make_unique<cuda::EventStopwatch>(here().stream, n_marks);
   }
+  Result<std::unique_ptr<ops::ExpertBank>> pack_experts(const ops::ExpertTable& table) override {
+    return cuda::pack_experts(here(), &memory_, table);
+  }
 
   void embed(const ops::Embed& args) override { cuda::embed(here(), args); }
   void rms_norm(const ops::RmsNorm& args) override { cuda::rms_norm(here(), args); }

@@ -52,9 +52,6 @@ StepBuffers carve(Carver& carver, const ModelShape& shape, int64_t n_tokens, int
   s.dense_up = carver.take<Bf16>(n_tokens, shape.dense_inner);
 
   carver.go_back_to(turn);
-  s.shared_gate = carver.take<Bf16>(n_tokens, shape.shared_inner());
-  s.shared_up = carver.take<Bf16>(n_tokens, shape.shared_inner());
-  s.shared_out = carver.take<Bf16>(n_tokens, shape.hidden_size);
   s.router_scores = carver.take<float>(n_tokens, shape.n_experts);
   s.experts = carver.take<int32_t>(n_tokens, shape.top_k);
   s.expert_weights = carver.take<float>(n_tokens, shape.top_k);

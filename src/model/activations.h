@@ -27,9 +27,6 @@ struct StepBuffers {
   // MLP.
   View<Bf16, 2> dense_gate;       // [n_tokens, dense_inner]
   View<Bf16, 2> dense_up;         // [n_tokens, dense_inner]
-  View<Bf16, 2> shared_gate;      // [n_tokens, shared_inner]; empty without shared experts
-  View<Bf16, 2> shared_up;        // [n_tokens, shared_inner]; empty without shared experts
-  View<Bf16, 2> shared_out;       // [n_tokens, hidden]
   View<float, 2> router_scores;   // [n_tokens, n_experts]
   View<int32_t, 2> experts;       // [n_tokens, top_k]
   View<float, 2> expert_weights;  // [n_tokens, top_k]

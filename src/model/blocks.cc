@@ -105,14 +105,8 @@ void mixture_of_experts(const BlockContext& context, const LayerWeights& w, Step
                         .x = s.normed,
                         .experts = s.experts,
                         .weights = s.expert_weights,
-                        .table = w.experts,
-                        .activation = activation_for(context, w.experts.front().gate)});
-  if (config.shape.n_shared_experts == 0) return;
-  project(context, s.shared_gate, s.normed, w.shared.gate);
-  project(context, s.shared_up, s.normed, w.shared.up);
-  ops::silu_mul(be, {.out = s.shared_gate, .gate = s.shared_gate, .up = s.shared_up});
-  project(context, s.shared_out, s.shared_gate, w.shared.down);
-  ops::add(be, {.out = s.block_out, .a = s.block_out, .b = s.shared_out});
+                        .bank = w.experts.get(),
+                        .activation = context.options.activation});
 }
 
 }  // namespace quire

@@ -33,6 +33,8 @@ struct MlaAttention;
 struct MlaPrefillAttention;
 struct MoeRoute;
 struct MoeExperts;
+struct ExpertTable;
+class ExpertBank;
 struct GatherRows;
 struct Sample;
 struct RandomFill;
@@ -70,6 +72,10 @@ class Backend {
   // recording runs. Does not outlive the backend. By default the host's clock, which is right
   // where calls return when their work is done.
   virtual std::unique_ptr<Stopwatch> make_stopwatch(int32_t n_marks);
+
+  // True when an ExpertBank reads the matrices that it was made from, which must then outlive it.
+  virtual bool keeps_raw_experts() const { return false; }
+  virtual Result<std::unique_ptr<ops::ExpertBank>> pack_experts(const ops::ExpertTable& table) = 0;
 
   virtual void embed(const ops::Embed& args) = 0;
   virtual void rms_norm(const ops::RmsNorm& args) = 0;

@@ -1,10 +1,8 @@
 // Mixture of experts: choosing experts, and running the chosen ones.
 #pragma once
 
-#include <span>
-
 #include "ops/backend.h"
-#include "ops/weight_matrix.h"
+#include "ops/expert_bank.h"
 
 namespace quire::ops {
 
@@ -26,25 +24,20 @@ struct MoeRoute {
   RouteWeights mode = RouteWeights::normalised;
 };
 
-// One expert: a gated MLP.
-struct ExpertWeights {
-  WeightMatrix gate;  // [inner, hidden]
-  WeightMatrix up;    // [inner, hidden]
-  WeightMatrix down;  // [hidden, inner]
-};
-
-// out[t] = bf16(sum_k weights[t, k] * E_{experts[t, k]}(x[t])),  E(x) = down(silu_mul(gate x, up
-// x))
+// out[t] = bf16(sum_k weights[t, k] * E_{experts[t, k]}(x[t]) + S(x[t]))
+// E(x) = down . bf16(silu(gate . x) * (up . x)), S the shared expert, or 0 where the bank has none.
 //
-// Inside an expert it rounds as ops::linear and ops::silu_mul do; the weighted sum over k is in
-// float32, in order of k (slot order), so that a row does not depend on its batch. No aliasing.
-// n_tokens may be 0. Errors: none.
+// Sums of products are in float32, and so is everything else up to the two roundings that the
+// formula shows. The sum over k is in slot order, then the shared expert, so that a row does not
+// depend on its batch. With `Activation::fp8_group128` x, and in place of the inner rounding the
+// inner values, are rounded to e4m3 as ops::linear rounds its input; that applies to experts in
+// fp8_block128, and others take them as they are. No aliasing. n_tokens may be 0. Errors: none.
 struct MoeExperts {
-  View<Bf16, 2> out;                     // [n_tokens, hidden]
-  View<const Bf16, 2> x;                 // [n_tokens, hidden]
-  View<const int32_t, 2> experts;        // [n_tokens, top_k], each in [0, n_experts)
-  View<const float, 2> weights;          // [n_tokens, top_k]
-  std::span<const ExpertWeights> table;  // [n_experts], all of one shape and format; host span
+  View<Bf16, 2> out;               // [n_tokens, hidden]
+  View<const Bf16, 2> x;           // [n_tokens, hidden]
+  View<const int32_t, 2> experts;  // [n_tokens, top_k], each in [0, n_experts)
+  View<const float, 2> weights;    // [n_tokens, top_k]
+  const ExpertBank* bank;          // packed by the same backend
   Activation activation = Activation::bf16;
 };
 

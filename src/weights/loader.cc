@@ -18,6 +18,19 @@ constexpr int64_t kRowsAtOnce = 256;
 constexpr int64_t kHostPage = 4096;           // bytes; what touching a mapped file steps by
 constexpr int64_t kProgressBytes = 64 << 20;  // between two reports within one tensor
 
+// Memory that copies are put into, front to back.
+struct Region {
+  std::byte* data = nullptr;
+  int64_t bytes = 0;
+  int64_t used = 0;
+};
+
+// The experts of one layer on their way into its bank.
+struct RawExperts {
+  std::vector<ops::ExpertWeights> routed;
+  ops::ExpertWeights shared;
+};
+
 // Places resolved tensors: borrows or copies, and keeps count.
 class Placer {
  public:
@@ -36,6 +49,9 @@ class Placer {
     }
     return view_of(reinterpret_cast<const T*>(data), size...);
   }
+
+  // Where copies go from now on.
+  void copy_into(Region* region) { region_ = region; }
 
   WeightMatrix place_matrix(const ResolvedTensor& tensor);
   View<const float, 1> place_widened(const ResolvedTensor& tensor);
@@ -57,9 +73,9 @@ class Placer {
   }
 
   std::byte* take(int64_t bytes) {
-    std::byte* to = weights_.memory.data() + weights_.copied_bytes;
-    weights_.copied_bytes += round_up(bytes, kBufferAlignment);
-    CHECK(weights_.copied_bytes <= weights_.memory.bytes());
+    std::byte* to = region_->data + region_->used;
+    region_->used += round_up(bytes, kBufferAlignment);
+    CHECK(region_->used <= region_->bytes);
     return to;
   }
 
@@ -79,6 +95,7 @@ class Placer {
   const LoadProgress& progress_;
   int64_t total_;
   int64_t done_ = 0;
+  Region* region_ = nullptr;
   volatile uint8_t touched_ = 0;  // keeps the reads of touch()
 };
 
@@ -145,11 +162,11 @@ void Placer::place_kv_b(const ResolvedTensor& tensor, LayerWeights* layer) {
 }
 
 // Where a linear map of the table goes; null for what is not one.
-WeightMatrix* find_matrix(ModelWeights& weights, const WantedTensor& wanted) {
+WeightMatrix* find_matrix(ModelWeights& weights, RawExperts& raw, const WantedTensor& wanted) {
   LayerWeights* layer =
       wanted.layer < 0 ? nullptr : &weights.layers[static_cast<size_t>(wanted.layer)];
   ops::ExpertWeights* expert =
-      wanted.expert < 0 ? nullptr : &layer->experts[static_cast<size_t>(wanted.expert)];
+      wanted.expert < 0 ? nullptr : &raw.routed[static_cast<size_t>(wanted.expert)];
   switch (wanted.weight) {
     case Weight::lm_head:
       return &weights.lm_head;
@@ -176,11 +193,11 @@ WeightMatrix* find_matrix(ModelWeights& weights, const WantedTensor& wanted) {
     case Weight::expert_down:
       return &expert->down;
     case Weight::shared_gate:
-      return &layer->shared.gate;
+      return &raw.shared.gate;
     case Weight::shared_up:
-      return &layer->shared.up;
+      return &raw.shared.up;
     case Weight::shared_down:
-      return &layer->shared.down;
+      return &raw.shared.down;
     case Weight::embedding:
     case Weight::final_norm:
     case Weight::input_norm:
@@ -206,7 +223,8 @@ View<const Bf16, 1>* find_norm(ModelWeights& weights, const WantedTensor& wanted
   return nullptr;
 }
 
-void place_tensor(Placer& placer, const ResolvedTensor& tensor, ModelWeights& weights) {
+void place_tensor(Placer& placer, const ResolvedTensor& tensor, ModelWeights& weights,
+                  RawExperts& raw) {
   const WantedTensor& wanted = tensor.wanted;
   switch (wanted.storage) {
     case Storage::bf16_rows:
@@ -220,7 +238,7 @@ void place_tensor(Placer& placer, const ResolvedTensor& tensor, ModelWeights& we
       return;
     case Storage::bf16_matrix:
     case Storage::matrix:
-      *find_matrix(weights, wanted) = placer.place_matrix(tensor);
+      *find_matrix(weights, raw, wanted) = placer.place_matrix(tensor);
       return;
     case Storage::kv_b:
       placer.place_kv_b(tensor, &weights.layers[static_cast<size_t>(wanted.layer)]);
@@ -228,9 +246,14 @@ void place_tensor(Placer& placer, const ResolvedTensor& tensor, ModelWeights& we
   }
 }
 
+bool is_of_an_expert(const WantedTensor& wanted) {
+  return wanted.expert >= 0 || wanted.weight == Weight::shared_gate ||
+         wanted.weight == Weight::shared_up || wanted.weight == Weight::shared_down;
+}
+
 // The memory that copies and conversions will take, as Placer takes it.
 int64_t bytes_to_copy(const Backend& backend, const ModelShape& shape,
-                      const std::vector<ResolvedTensor>& tensors) {
+                      std::span<const ResolvedTensor> tensors) {
   const auto bf16_bytes = [](int64_t n) {
     return round_up(n * static_cast<int64_t>(sizeof(Bf16)), kBufferAlignment);
   };
@@ -254,6 +277,95 @@ int64_t bytes_to_copy(const Backend& backend, const ModelShape& shape,
   return bytes;
 }
 
+// The end of the tensors that share a layer with the first (-1 is one too).
+size_t end_of_layer(std::span<const ResolvedTensor> tensors) {
+  size_t end = 0;
+  while (end < tensors.size() && tensors[end].wanted.layer == tensors[0].wanted.layer) ++end;
+  return end;
+}
+
+// Loads layer by layer. Experts go to memory that is used again for the next layer, unless the
+// backend's banks read them where they are.
+class Loader {
+ public:
+  Loader(Backend& backend, ModelWeights* weights, const LoadProgress& progress)
+      : backend_(backend), weights_(*weights), progress_(progress) {}
+
+  Status load(const std::vector<ResolvedTensor>& tensors);
+
+ private:
+  Status allocate_regions();
+  Status load_layer(Placer& placer, std::span<const ResolvedTensor> tensors);
+  Status pack(const RawExperts& raw, LayerWeights* layer);
+
+  Backend& backend_;
+  ModelWeights& weights_;
+  const LoadProgress& progress_;
+  std::vector<ResolvedTensor> kept_, experts_;  // each in the order of the layers
+  Region lasting_, passing_;
+  Buffer raw_memory_;
+};
+
+Status Loader::allocate_regions() {
+  int64_t lasting = bytes_to_copy(backend_, weights_.shape, kept_);
+  int64_t passing = 0;
+  for (std::span<const ResolvedTensor> rest = experts_; !rest.empty();) {
+    const size_t end = end_of_layer(rest);
+    const int64_t bytes = bytes_to_copy(backend_, weights_.shape, rest.first(end));
+    if (backend_.keeps_raw_experts()) {
+      lasting += bytes;
+    } else {
+      passing = std::max(passing, bytes);
+    }
+    rest = rest.subspan(end);
+  }
+  weights_.memory = TRY(allocate(backend_, lasting, "the weights"));
+  lasting_ = {.data = weights_.memory.data(), .bytes = lasting};
+  if (passing == 0) return {};
+  raw_memory_ = TRY(allocate(backend_, passing, "a layer of experts"));
+  passing_ = {.data = raw_memory_.data(), .bytes = passing};
+  return {};
+}
+
+Status Loader::pack(const RawExperts& raw, LayerWeights* layer) {
+  ops::ExpertTable table{.routed = raw.routed, .shared = {}};
+  if (weights_.shape.n_shared_experts > 0) table.shared = raw.shared;
+  layer->experts = TRY(ops::pack_experts(backend_, table));
+  weights_.packed_bytes += layer->experts->bytes();
+  weights_.expert_format = raw.routed.front().gate.format;
+  return {};
+}
+
+Status Loader::load_layer(Placer& placer, std::span<const ResolvedTensor> tensors) {
+  RawExperts raw{
+      .routed = std::vector<ops::ExpertWeights>(static_cast<size_t>(weights_.shape.n_experts)),
+      .shared = {}};
+  passing_.used = 0;
+  placer.copy_into(backend_.keeps_raw_experts() ? &lasting_ : &passing_);
+  for (const ResolvedTensor& tensor : tensors) place_tensor(placer, tensor, weights_, raw);
+  return pack(raw, &weights_.layers[static_cast<size_t>(tensors[0].wanted.layer)]);
+}
+
+Status Loader::load(const std::vector<ResolvedTensor>& tensors) {
+  int64_t total = 0;
+  for (const ResolvedTensor& tensor : tensors) {
+    total += tensor.bytes();
+    (is_of_an_expert(tensor.wanted) ? experts_ : kept_).push_back(tensor);
+  }
+  TRY_OK(allocate_regions());
+  Placer placer(backend_, &weights_, progress_, total);
+  placer.copy_into(&lasting_);
+  RawExperts none;
+  for (const ResolvedTensor& tensor : kept_) place_tensor(placer, tensor, weights_, none);
+  for (std::span<const ResolvedTensor> rest = experts_; !rest.empty();) {
+    const size_t end = end_of_layer(rest);
+    TRY_OK(load_layer(placer, rest.first(end)));
+    rest = rest.subspan(end);
+  }
+  weights_.copied_bytes = lasting_.used;
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<ModelWeights>> load_weights(Checkpoint checkpoint, const ModelShape& shape,
@@ -263,21 +375,8 @@ Result<std::unique_ptr<ModelWeights>> load_weights(Checkpoint checkpoint, const 
   weights->shape = shape;
   const std::vector<ResolvedTensor> tensors =
       TRY(resolve_checkpoint(weights->checkpoint, shape, source));
-  const int64_t to_copy = bytes_to_copy(backend, shape, tensors);
-  weights->memory = TRY(allocate(backend, to_copy, "the weights"));
-
   weights->layers.resize(static_cast<size_t>(shape.n_layers));
-  for (int64_t layer = shape.n_dense_layers; layer < shape.n_layers; ++layer) {
-    weights->layers[static_cast<size_t>(layer)].experts.resize(
-        static_cast<size_t>(shape.n_experts));
-  }
-  int64_t total = 0;
-  for (const ResolvedTensor& tensor : tensors) total += tensor.bytes();
-  Placer placer(backend, weights.get(), progress, total);
-  for (const ResolvedTensor& tensor : tensors) {
-    place_tensor(placer, tensor, *weights);
-    if (tensor.wanted.weight == Weight::expert_gate) weights->expert_format = tensor.format;
-  }
+  TRY_OK(Loader(backend, weights.get(), progress).load(tensors));
   return weights;
 }
 

@@ -21,6 +21,23 @@ namespace {
 
 using testing::HasSubstr;
 
+// Remembers what it was made from.
+class RawBank final : public ops::ExpertBank {
+ public:
+  explicit RawBank(const ops::ExpertTable& table)
+      : ExpertBank(ops::shape_of(table)),
+        routed(table.routed.begin(), table.routed.end()),
+        shared(table.shared.value_or(ops::ExpertWeights{})) {}
+  int64_t bytes() const override { return 0; }
+
+  std::vector<ops::ExpertWeights> routed;
+  ops::ExpertWeights shared;
+};
+
+const RawBank& bank_of(const LayerWeights& layer) {
+  return dynamic_cast<const RawBank&>(*layer.experts);
+}
+
 // Ordinary memory, and no arithmetic: loading never computes.
 class MemoryBackend final : public Backend, private Memory {
  public:
@@ -45,6 +62,12 @@ class MemoryBackend final : public Backend, private Memory {
       random_row(args.values, row, args.out + row * args.values.row_bytes());
     }
   }
+  bool keeps_raw_experts() const override { return reads_host_memory(); }
+  Result<std::unique_ptr<ops::ExpertBank>> pack_experts(const ops::ExpertTable& table) override {
+    const View<const uint8_t, 2>& up = table.routed[0].up.int4;
+    packed_up.assign(up.data, up.data + up.size());
+    return std::unique_ptr<ops::ExpertBank>(std::make_unique<RawBank>(table));
+  }
   void embed(const ops::Embed&) override { CHECK(false); }
   void rms_norm(const ops::RmsNorm&) override { CHECK(false); }
   void linear(const ops::Linear&) override { CHECK(false); }
@@ -60,6 +83,8 @@ class MemoryBackend final : public Backend, private Memory {
   void moe_experts(const ops::MoeExperts&) override { CHECK(false); }
   void gather_rows(const ops::GatherRows&) override { CHECK(false); }
   void sample(const ops::Sample&) override { CHECK(false); }
+
+  std::vector<uint8_t> packed_up;  // of expert 0 in INT4, as it was when the last layer was packed
 
  private:
   std::byte* allocate(int64_t bytes) override {
@@ -261,18 +286,17 @@ TEST_F(Loading, PutsEveryTensorInItsPlace) {
   expect_values("model.layers.0.mlp.gate_proj.weight", dense.dense.gate.bf16.data);
   expect_values("model.layers.0.mlp.up_proj.weight", dense.dense.up.bf16.data);
   expect_values("model.layers.0.mlp.down_proj.weight", dense.dense.down.bf16.data);
-  EXPECT_TRUE(dense.experts.empty());
+  EXPECT_EQ(dense.experts, nullptr);
+  const RawBank& bank = bank_of(mixture);
   expect_values("model.layers.1.mlp.gate.weight", mixture.router.bf16.data);
-  expect_values("model.layers.1.mlp.experts.0.up_proj.weight", mixture.experts[0].up.bf16.data);
-  expect_values("model.layers.1.mlp.experts.1.gate_proj.weight", mixture.experts[1].gate.bf16.data);
-  expect_values("model.layers.1.mlp.experts.1.down_proj.weight", mixture.experts[1].down.bf16.data);
-  expect_values("model.layers.1.mlp.shared_experts.gate_proj.weight",
-                mixture.shared.gate.bf16.data);
-  expect_values("model.layers.1.mlp.shared_experts.up_proj.weight", mixture.shared.up.bf16.data);
-  expect_values("model.layers.1.mlp.shared_experts.down_proj.weight",
-                mixture.shared.down.bf16.data);
-  EXPECT_EQ(mixture.experts[1].down.n_out, 32);
-  EXPECT_EQ(mixture.experts[1].down.n_in, 64);
+  expect_values("model.layers.1.mlp.experts.0.up_proj.weight", bank.routed[0].up.bf16.data);
+  expect_values("model.layers.1.mlp.experts.1.gate_proj.weight", bank.routed[1].gate.bf16.data);
+  expect_values("model.layers.1.mlp.experts.1.down_proj.weight", bank.routed[1].down.bf16.data);
+  expect_values("model.layers.1.mlp.shared_experts.gate_proj.weight", bank.shared.gate.bf16.data);
+  expect_values("model.layers.1.mlp.shared_experts.up_proj.weight", bank.shared.up.bf16.data);
+  expect_values("model.layers.1.mlp.shared_experts.down_proj.weight", bank.shared.down.bf16.data);
+  EXPECT_EQ(bank.routed[1].down.n_out, 32);
+  EXPECT_EQ(bank.routed[1].down.n_in, 64);
   EXPECT_EQ(weights.expert_format, WeightFormat::bf16);
 }
 
@@ -343,7 +367,7 @@ TEST_F(Loading, Int4BytesAreReadAsTheyStand) {
   make_all_experts(WeightFormat::int4_group);
   const auto loaded = load();
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
-  const WeightMatrix& down = loaded.value()->layers[1].experts[1].down;
+  const WeightMatrix& down = bank_of(loaded.value()->layers[1]).routed[1].down;
   EXPECT_EQ(down.format, WeightFormat::int4_group);
   EXPECT_EQ(down.group, 32);
   for (int64_t row = 0; row < down.n_out; ++row) {
@@ -381,7 +405,9 @@ TEST_F(Loading, ADeviceGetsACopyOfEverything) {
     return byte >= weights.memory.data() && byte < weights.memory.data() + weights.memory.bytes();
   };
   EXPECT_TRUE(is_inside(weights.embedding.data));
-  EXPECT_TRUE(is_inside(weights.layers[1].experts[0].up.int4.data));
+  EXPECT_FALSE(is_inside(bank_of(weights.layers[1]).routed[0].up.int4.data));
+  EXPECT_EQ(std::string(device.packed_up.begin(), device.packed_up.end()),
+            tensors_["model.layers.1.mlp.experts.0.up_proj.weight_packed"].bytes);
   EXPECT_EQ(std::memcmp(weights.embedding.data, tensors_["model.embed_tokens.weight"].bytes.data(),
                         tensors_["model.embed_tokens.weight"].bytes.size()),
             0);

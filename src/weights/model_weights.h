@@ -4,11 +4,12 @@
 // what had to be copied or converted. Made by weights/loader.h; never changes.
 #pragma once
 
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "format/checkpoint.h"
-#include "ops/moe.h"
+#include "ops/expert_bank.h"
 #include "ops/weight_matrix.h"
 #include "tensor/buffer.h"
 #include "weights/model_shape.h"
@@ -28,11 +29,10 @@ struct LayerWeights {
   WeightMatrix o;                           // [hidden, n_heads * v]
   View<const Bf16, 1> post_attention_norm;  // [hidden]
 
-  ops::ExpertWeights dense;                 // of dense layers; inner = dense_inner
-  WeightMatrix router;                      // [n_experts, hidden]
-  View<const float, 1> router_bias;         // [n_experts]
-  std::vector<ops::ExpertWeights> experts;  // [n_experts]; inner = expert_inner
-  ops::ExpertWeights shared;                // inner = shared_inner; empty without shared experts
+  ops::ExpertWeights dense;                  // of dense layers; inner = dense_inner
+  WeightMatrix router;                       // [n_experts, hidden]
+  View<const float, 1> router_bias;          // [n_experts]
+  std::unique_ptr<ops::ExpertBank> experts;  // n_experts and the shared ones; null of dense layers
 };
 
 struct ModelWeights {
@@ -42,10 +42,11 @@ struct ModelWeights {
   View<const Bf16, 1> final_norm;  // [hidden]
   WeightMatrix lm_head;            // [vocab, hidden]
 
-  // What of the routed experts: the format that most bytes have.
+  // Of the routed experts: the format that most bytes have.
   WeightFormat expert_format = WeightFormat::bf16;
   int64_t borrowed_bytes = 0;  // read in place, in the mapped checkpoint
   int64_t copied_bytes = 0;    // in `memory`
+  int64_t packed_bytes = 0;    // in the expert banks
 
   explicit ModelWeights(Checkpoint from) : checkpoint(std::move(from)) {}
 

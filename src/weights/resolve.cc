@@ -165,11 +165,19 @@ Status Resolver::check_all_read() const {
   return {};
 }
 
-// The experts of a layer run as one op, which takes one format.
+bool is_shared(Weight weight) {
+  return weight == Weight::shared_gate || weight == Weight::shared_up ||
+         weight == Weight::shared_down;
+}
+
+// The routed experts of a layer have one format, and so has the shared one: each is packed whole.
 Status check_one_format(const Checkpoint& checkpoint, const std::vector<ResolvedTensor>& tensors) {
-  const ResolvedTensor* first = nullptr;
+  const ResolvedTensor* routed = nullptr;
+  const ResolvedTensor* shared = nullptr;
   for (const ResolvedTensor& tensor : tensors) {
-    if (tensor.wanted.expert < 0) continue;
+    const bool is_of_shared = is_shared(tensor.wanted.weight);
+    if (tensor.wanted.expert < 0 && !is_of_shared) continue;
+    const ResolvedTensor*& first = is_of_shared ? shared : routed;
     if (first == nullptr || first->wanted.layer != tensor.wanted.layer) first = &tensor;
     if (tensor.format == first->format) continue;
     return unsupported(format("%s: experts of layer %lld differ in format: \"%s\" and \"%s\"",

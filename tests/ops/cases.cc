@@ -268,24 +268,82 @@ std::vector<std::byte> Cache::pool_of(Backend& backend, const PagedKv& kv) const
 std::vector<MoeCase> moe_cases() {
   std::vector<MoeCase> out;
   const WeightFormat bf16 = WeightFormat::bf16;
+  const WeightFormat fp8 = WeightFormat::fp8_block128;
+  const WeightFormat int4 = WeightFormat::int4_group;
+  const Activation rounded = Activation::fp8_group128;
   out.push_back({0, 64, 32, 4, 2, bf16});
   out.push_back({1, 256, 128, 16, 4, bf16});
-  out.push_back({16, 256, 128, 16, 4, bf16});
-  out.push_back({7, 33, 17, 5, 1, bf16});
+  out.push_back({16, 256, 128, 16, 4, bf16, 0, Activation::bf16, 64});
+  out.push_back({7, 33, 17, 5, 1, bf16, 0, Activation::bf16, 19});
   out.push_back({70, 64, 48, 3, 3, bf16});
-  out.push_back({9, 128, 256, 6, 2, WeightFormat::fp8_block128});
-  out.push_back({9, 128, 256, 6, 2, WeightFormat::fp8_block128, 0, Activation::fp8_group128});
-  out.push_back({9, 128, 128, 6, 2, WeightFormat::int4_group, 32});
-  out.push_back({9, 256, 128, 6, 2, WeightFormat::int4_group, 128});
+  out.push_back({9, 128, 256, 6, 2, fp8});
+  out.push_back({9, 128, 256, 6, 2, fp8, 0, rounded});
+  out.push_back({5, 200, 72, 4, 2, fp8, 0, rounded, 40, bf16});
+  out.push_back({5, 200, 72, 4, 2, fp8, 0, rounded, 136, fp8});
+  out.push_back({9, 128, 128, 6, 2, int4, 32});
+  out.push_back({9, 256, 128, 6, 2, int4, 128, Activation::bf16, 128, bf16});
+  out.push_back({66, 256, 96, 6, 2, int4, 32, Activation::bf16, 96, int4});
+  // The lengths of a rank of eight of Kimi K2, with few experts.
+  out.push_back({2, 7168, 256, 3, 2, int4, 32, Activation::bf16, 256, bf16});
+  out.push_back({1, 7168, 256, 3, 2, fp8, 0, rounded, 256, fp8});
+  // Around the numbers of tokens at which kernels change.
+  for (const int64_t n_tokens : {8, 17, 33, 64}) {
+    out.push_back({n_tokens, 512, 64, 5, 2, int4, 32, Activation::bf16, 64, bf16});
+  }
   return out;
 }
 
 std::string describe(const MoeCase& c) {
-  return format("%s group %d %s: %d tokens, hidden %d, inner %d, %d of %d experts",
+  return format("%s group %d %s: %d tokens, hidden %d, inner %d, %d of %d experts, shared %s %d",
                 format_name(c.format), c.group,
                 c.activation == Activation::bf16 ? "bf16" : "fp8_group128",
                 static_cast<int>(c.n_tokens), static_cast<int>(c.hidden), static_cast<int>(c.inner),
-                static_cast<int>(c.top_k), static_cast<int>(c.n_experts));
+                static_cast<int>(c.top_k), static_cast<int>(c.n_experts),
+                format_name(c.shared_format), static_cast<int>(c.shared_inner));
+}
+
+Experts::Experts(Rng& rng, const MoeCase& c) : n_routed_(c.n_experts) {
+  const int64_t n_all = c.n_experts + (c.shared_inner > 0 ? 1 : 0);
+  for (int64_t e = 0; e < n_all; ++e) {
+    const bool is_shared = e == c.n_experts;
+    const int64_t inner = is_shared ? c.shared_inner : c.inner;
+    std::array<WeightMatrix, 3> parts;
+    for (const bool is_down : {false, false, true}) {
+      weights_.push_back(make_weight(rng, {.n_tokens = 0,
+                                           .n_in = is_down ? inner : c.hidden,
+                                           .n_out = is_down ? c.hidden : inner,
+                                           .format = is_shared ? c.shared_format : c.format,
+                                           .group = is_shared ? 32 : c.group}));
+      parts[(weights_.size() - 1) % 3] = weights_.back()->matrix;
+    }
+    host_.push_back({parts[0], parts[1], parts[2]});
+  }
+}
+
+ops::ExpertTable Experts::host() const {
+  const auto n = static_cast<size_t>(n_routed_);
+  ops::ExpertTable table{.routed = std::span(host_).first(n), .shared = {}};
+  if (host_.size() > n) table.shared = host_.back();
+  return table;
+}
+
+std::unique_ptr<ops::ExpertBank> Experts::pack(Backend& backend) {
+  std::vector<ops::ExpertWeights> all;
+  for (size_t i = 0; i < weights_.size(); i += 3) {
+    const size_t at = copies_.size();
+    for (size_t part = 0; part < 3; ++part) copies_.push_back(on(backend, *weights_[i + part]));
+    all.push_back({copies_[at].matrix, copies_[at + 1].matrix, copies_[at + 2].matrix});
+  }
+  ops::ExpertTable table = host();
+  if (table.shared) table.shared = all.back();
+  table.routed = std::span(all).first(table.routed.size());
+  std::unique_ptr<ops::ExpertBank> bank = ops::pack_experts(backend, table).value();
+  if (!backend.keeps_raw_experts()) {
+    for (const DeviceWeight& copy : copies_) {
+      for (const Buffer& raw : copy.buffers) backend.fill(raw.data(), raw.bytes(), std::byte{0xff});
+    }
+  }
+  return bank;
 }
 
 }  // namespace quire::ops_test

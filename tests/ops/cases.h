@@ -115,8 +115,26 @@ struct MoeCase {
   WeightFormat format;
   int group = 0;
   Activation activation = Activation::bf16;
+  int64_t shared_inner = 0;  // 0: no shared expert
+  WeightFormat shared_format = WeightFormat::bf16;
 };
 std::vector<MoeCase> moe_cases();
 std::string describe(const MoeCase& c);
+
+// The experts of a case: their matrices on the host, and copies of them on backends.
+class Experts {
+ public:
+  Experts(Rng& rng, const MoeCase& c);
+
+  ops::ExpertTable host() const;
+  // The raw copies are kept alive by this.
+  std::unique_ptr<ops::ExpertBank> pack(Backend& backend);
+
+ private:
+  std::vector<std::unique_ptr<HostWeight>> weights_;  // gate, up, down of each; the shared last
+  std::vector<ops::ExpertWeights> host_;
+  int64_t n_routed_;
+  std::vector<DeviceWeight> copies_;
+};
 
 }  // namespace quire::ops_test

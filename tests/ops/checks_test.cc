@@ -33,6 +33,10 @@ class CountingBackend final : public Backend {
   void copy_out(std::span<std::byte>, const std::byte*) override {}
   void fill(std::byte*, int64_t, std::byte) override {}
   void random_fill(const ops::RandomFill&) override { ++calls; }
+  Result<std::unique_ptr<ops::ExpertBank>> pack_experts(const ops::ExpertTable&) override {
+    ++calls;
+    return unsupported("no arithmetic");
+  }
   void embed(const ops::Embed&) override { ++calls; }
   void rms_norm(const ops::RmsNorm&) override { ++calls; }
   void linear(const ops::Linear&) override { ++calls; }
@@ -151,12 +155,17 @@ TEST_F(ChecksDeathTest, ExpertsAreAllOfOneShape) {
   const std::vector<ops::ExpertWeights> table = {
       {bf16_weight(4, 8), bf16_weight(4, 8), bf16_weight(8, 4)},
       {bf16_weight(6, 8), bf16_weight(6, 8), bf16_weight(8, 6)}};
-  EXPECT_DEATH(ops::moe_experts(backend_, {.out = shaped<Bf16>(1, 8),
-                                           .x = shaped<const Bf16>(1, 8),
-                                           .experts = shaped<const int32_t>(1, 2),
-                                           .weights = shaped<const float>(1, 2),
-                                           .table = table}),
+  const auto pack = [&](size_t n, std::optional<ops::ExpertWeights> shared) {
+    return ops::pack_experts(backend_,
+                             {.routed = std::span(table).first(n), .shared = std::move(shared)});
+  };
+  EXPECT_DEATH(static_cast<void>(pack(2, {})), "CHECK failed");
+  EXPECT_DEATH(static_cast<void>(pack(0, {})), "CHECK failed");
+  EXPECT_DEATH(static_cast<void>(pack(
+                   1, ops::ExpertWeights{bf16_weight(6, 9), bf16_weight(6, 9), bf16_weight(9, 6)})),
                "CHECK failed");
+  EXPECT_FALSE(pack(1, table[1]).ok());
+  EXPECT_EQ(backend_.calls, 1);
 }
 
 }  // namespace

@@ -153,24 +153,13 @@ TEST_P(InvarianceTest, AbsorbedProducts) {
 TEST_P(InvarianceTest, RouteAndExperts) {
   Rng rng(64);
   const int64_t n_tokens = 130;
-  const MoeCase c{n_tokens, 96, 48, 8, 3, WeightFormat::bf16};
-  std::vector<std::unique_ptr<HostWeight>> weights;
-  for (int64_t e = 0; e < 3 * c.n_experts; ++e) {
-    const bool is_down = e % 3 == 2;
-    weights.push_back(make_weight(rng, {.n_tokens = 0,
-                                        .n_in = is_down ? c.inner : c.hidden,
-                                        .n_out = is_down ? c.hidden : c.inner,
-                                        .format = c.format}));
-  }
+  const MoeCase c{n_tokens,          96, 48, 8, 3, WeightFormat::bf16, 0, Activation::bf16, 32,
+                  WeightFormat::bf16};
+  Experts weights(rng, c);
   const auto x = filled(rng, Values::normal, HostArray<Bf16, 2>(n_tokens, c.hidden));
   const auto scores = filled(rng, Values::normal, HostArray<float, 2>(n_tokens, c.n_experts));
   const auto run = [&](Backend& backend, int64_t begin, int64_t n) {
-    std::vector<DeviceWeight> copies;
-    std::vector<ops::ExpertWeights> table;
-    for (const auto& weight : weights) copies.push_back(on(backend, *weight));
-    for (size_t e = 0; e < copies.size(); e += 3) {
-      table.push_back({copies[e].matrix, copies[e + 1].matrix, copies[e + 2].matrix});
-    }
+    const auto bank = weights.pack(backend);
     const DeviceArray<Bf16, 2> x_on(backend, rows_of(x, begin, n));
     const DeviceArray<float, 2> scores_on(backend, rows_of(scores, begin, n));
     const DeviceArray<float, 1> bias(backend, HostArray<float, 1>(c.n_experts));
@@ -186,7 +175,7 @@ TEST_P(InvarianceTest, RouteAndExperts) {
                                .x = x_on.constant(),
                                .experts = experts.constant(),
                                .weights = shares.constant(),
-                               .table = table});
+                               .bank = bank.get()});
     return out.download(backend);
   };
   const HostArray<Bf16, 2> all = run(first(), 0, n_tokens);

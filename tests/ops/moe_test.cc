@@ -108,65 +108,76 @@ TEST_P(MoeTest, NaNScoresStayInTheirRow) {
   EXPECT_EQ(found.experts.values[3], 3);
 }
 
-// The three weights of every expert, on the host and on a backend.
-struct Experts {
-  Experts(Backend& backend, Rng& rng, const MoeCase& c) {
-    for (int64_t e = 0; e < c.n_experts; ++e) {
-      std::array<WeightMatrix, 3> host_part;
-      std::array<WeightMatrix, 3> device_part;
-      for (size_t i = 0; i < 3; ++i) {
-        const bool is_down = i == 2;
-        weights.push_back(make_weight(rng, {.n_tokens = 0,
-                                            .n_in = is_down ? c.inner : c.hidden,
-                                            .n_out = is_down ? c.hidden : c.inner,
-                                            .format = c.format,
-                                            .group = c.group}));
-        copies.push_back(on(backend, *weights.back()));
-        host_part[i] = weights.back()->matrix;
-        device_part[i] = copies.back().matrix;
-      }
-      host.push_back({host_part[0], host_part[1], host_part[2]});
-      device.push_back({device_part[0], device_part[1], device_part[2]});
+// Which experts each token chose, and what they weigh.
+struct Choices {
+  HostArray<int32_t, 2> experts;
+  HostArray<float, 2> weights;
+};
+
+// Distinct experts, some of them never chosen.
+Choices choose(Rng& rng, const MoeCase& c) {
+  Choices out{HostArray<int32_t, 2>(c.n_tokens, c.top_k), HostArray<float, 2>(c.n_tokens, c.top_k)};
+  for (int64_t t = 0; t < c.n_tokens; ++t) {
+    const auto first = static_cast<int64_t>(rng.next_below(static_cast<uint64_t>(c.n_experts)));
+    for (int64_t k = 0; k < c.top_k; ++k) {
+      out.experts.view()(t, k) = static_cast<int32_t>((first + k) % c.n_experts);
+      out.weights.view()(t, k) = rng.next_float();
     }
   }
-  std::vector<std::unique_ptr<HostWeight>> weights;
-  std::vector<DeviceWeight> copies;
-  std::vector<ops::ExpertWeights> host, device;
-};
+  return out;
+}
+
+HostArray<Bf16, 2> run(Backend& backend, const MoeCase& c, const ops::ExpertBank& bank,
+                       const HostArray<Bf16, 2>& x, const Choices& choices) {
+  const DeviceArray<Bf16, 2> x_on(backend, x);
+  const DeviceArray<int32_t, 2> experts_on(backend, choices.experts);
+  const DeviceArray<float, 2> weights_on(backend, choices.weights);
+  const auto out = DeviceArray<Bf16, 2>::poisoned(backend, x.shape);
+  ops::moe_experts(backend, {.out = out.view(),
+                             .x = x_on.constant(),
+                             .experts = experts_on.constant(),
+                             .weights = weights_on.constant(),
+                             .bank = &bank,
+                             .activation = c.activation});
+  return out.download(backend);
+}
+
+Expected expected_of(const MoeCase& c, const Experts& experts, const HostArray<Bf16, 2>& x,
+                     const Choices& choices) {
+  return reference(ops::MoeExperts{.out = {},
+                                   .x = x.view(),
+                                   .experts = choices.experts.view(),
+                                   .weights = choices.weights.view(),
+                                   .bank = nullptr,
+                                   .activation = c.activation},
+                   experts.host());
+}
 
 TEST_P(MoeTest, ExpertsMatchTheReference) {
   Rng rng(42);
   for (const MoeCase& c : moe_cases()) {
     SCOPED_TRACE(describe(c));
-    const Experts table(backend(), rng, c);
+    Experts experts(rng, c);
+    const auto bank = experts.pack(backend());
     const auto x = filled(rng, Values::normal, HostArray<Bf16, 2>(c.n_tokens, c.hidden));
-    HostArray<int32_t, 2> experts(c.n_tokens, c.top_k);
-    HostArray<float, 2> weights(c.n_tokens, c.top_k);
-    for (int64_t t = 0; t < c.n_tokens; ++t) {
-      // Distinct experts, some of them never chosen.
-      const auto first = static_cast<int64_t>(rng.next_below(static_cast<uint64_t>(c.n_experts)));
-      for (int64_t k = 0; k < c.top_k; ++k) {
-        experts.view()(t, k) = static_cast<int32_t>((first + k) % c.n_experts);
-        weights.view()(t, k) = rng.next_float();
-      }
-    }
-    const DeviceArray<Bf16, 2> x_on(backend(), x);
-    const DeviceArray<int32_t, 2> experts_on(backend(), experts);
-    const DeviceArray<float, 2> weights_on(backend(), weights);
-    const auto out = DeviceArray<Bf16, 2>::poisoned(backend(), x.shape);
-    ops::moe_experts(backend(), {.out = out.view(),
-                                 .x = x_on.constant(),
-                                 .experts = experts_on.constant(),
-                                 .weights = weights_on.constant(),
-                                 .table = table.device,
-                                 .activation = c.activation});
-    EXPECT_TRUE(
-        matches(out.download(backend()), reference(ops::MoeExperts{.out = {},
-                                                                   .x = x.view(),
-                                                                   .experts = experts.view(),
-                                                                   .weights = weights.view(),
-                                                                   .table = table.host,
-                                                                   .activation = c.activation})));
+    const Choices choices = choose(rng, c);
+    const HostArray<Bf16, 2> found = run(backend(), c, *bank, x, choices);
+    EXPECT_TRUE(matches(found, expected_of(c, experts, x, choices)));
+    EXPECT_TRUE(same_bits(run(backend(), c, *bank, x, choices), found)) << "run again";
+  }
+}
+
+TEST_P(MoeTest, OneExpertMayTakeEveryToken) {
+  Rng rng(43);
+  for (const int64_t n_tokens : {40, 200}) {
+    const MoeCase c{n_tokens, 256, 128, 9, 1, WeightFormat::int4_group, 32};
+    SCOPED_TRACE(describe(c));
+    Experts experts(rng, c);
+    const auto bank = experts.pack(backend());
+    const auto x = filled(rng, Values::normal, HostArray<Bf16, 2>(c.n_tokens, c.hidden));
+    Choices choices = choose(rng, c);
+    std::fill(choices.experts.values.begin(), choices.experts.values.end(), 8);
+    EXPECT_TRUE(matches(run(backend(), c, *bank, x, choices), expected_of(c, experts, x, choices)));
   }
 }
 

@@ -337,7 +337,12 @@ Vector product(const WeightMatrix& weight, const Vector& x) {
   return out;
 }
 
-Vector expert_of(const ops::ExpertWeights& expert, const Vector& x, Activation activation) {
+Vector expert_of(const ops::ExpertWeights& expert, View<const Bf16, 1> row, Activation asked) {
+  const Activation activation =
+      expert.gate.format == WeightFormat::fp8_block128 ? asked : Activation::bf16;
+  Vector x;
+  x.value = activation_of(row, activation);
+  x.error.assign(x.value.size(), 0);
   constexpr double kSiluSlope = 1.1;  // the largest slope of silu is 1.0999
   const Vector gate = product(expert.gate, x);
   const Vector up = product(expert.up, x);
@@ -369,26 +374,25 @@ Vector expert_of(const ops::ExpertWeights& expert, const Vector& x, Activation a
 
 }  // namespace
 
-Expected reference(const ops::MoeExperts& args) {
+Expected reference(const ops::MoeExperts& args, const ops::ExpertTable& table) {
   Expected out;
   if (args.activation == Activation::fp8_group128) out.cosine_loss += kFp8 * kFp8 / 2;
   const int64_t top_k = args.experts[1];
   for (int64_t t = 0; t < args.x[0]; ++t) {
-    Vector x;
-    x.value = activation_of(args.x.row(t), args.activation);
-    x.error.assign(x.value.size(), 0);
-    std::vector<double> sum(x.value.size());
-    std::vector<double> error(x.value.size());
-    for (int64_t k = 0; k < top_k; ++k) {
-      const auto index = static_cast<size_t>(args.experts(t, k));
-      const Vector y = expert_of(args.table[index], x, args.activation);
-      const double weight = double{args.weights(t, k)};
+    std::vector<double> sum(static_cast<size_t>(args.x[1]));
+    std::vector<double> error(sum.size());
+    const auto add = [&](const ops::ExpertWeights& expert, double weight) {
+      const Vector y = expert_of(expert, args.x.row(t), args.activation);
       for (size_t i = 0; i < sum.size(); ++i) {
         sum[i] += weight * y.value[i];
         error[i] += std::abs(weight) *
-                    (y.error[i] + static_cast<double>(top_k + 2) * kFloat * std::abs(y.value[i]));
+                    (y.error[i] + static_cast<double>(top_k + 3) * kFloat * std::abs(y.value[i]));
       }
+    };
+    for (int64_t k = 0; k < top_k; ++k) {
+      add(table.routed[static_cast<size_t>(args.experts(t, k))], double{args.weights(t, k)});
     }
+    if (table.shared) add(*table.shared, 1);
     for (size_t i = 0; i < sum.size(); ++i) push(out, sum[i], error[i] * (1 + kBf16));
   }
   return out;

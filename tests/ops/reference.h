@@ -35,7 +35,8 @@ Expected reference(const ops::Linear& args);
 Expected reference(const ops::AbsorbQuery& args);
 Expected reference(const ops::ExpandValue& args);
 Expected reference(const ops::MlaAttention& args);
-Expected reference(const ops::MoeExperts& args);
+// `table` is what the bank was made from; the bank itself is not looked at.
+Expected reference(const ops::MoeExperts& args, const ops::ExpertTable& table);
 
 struct PrefillExpected {
   Expected out;

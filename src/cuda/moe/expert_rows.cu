@@ -55,6 +55,7 @@ __global__ __launch_bounds__(kThreads) void sort_kernel(const __grid_constant__ 
 struct SumParams {
   bf16* out;               // [n_tokens, hidden]
   const bf16* x;           // [n_tokens * top_k, hidden]
+  const bf16* shared;      // [n_tokens, hidden], or null
   const float* weights;    // [n_tokens, top_k]
   int64_t out_stride;      // elements between tokens
   int64_t weights_stride;  // elements between tokens
@@ -73,6 +74,7 @@ __global__ __launch_bounds__(kThreads) void sum_slots_kernel(const __grid_consta
     const float x = __bfloat162float(p.x[(token * p.top_k + k) * p.hidden + i]);
     sum = __fadd_rn(sum, __fmul_rn(p.weights[token * p.weights_stride + k], x));
   }
+  if (p.shared != nullptr) sum += __bfloat162float(p.shared[token * p.hidden + i]);
   p.out[token * p.out_stride + i] = __float2bfloat16_rn(sum);
 }
 
@@ -93,6 +95,7 @@ void sort_by_expert(const Context& context, const View<const int32_t, 2>& expert
 void sum_slots(const Context& context, const WeightedSum& args) {
   const SumParams p{.out = device_type(args.out.data),
                     .x = device_type(args.x),
+                    .shared = device_type(args.shared),
                     .weights = args.weights.data,
                     .out_stride = args.out.stride[0],
                     .weights_stride = args.weights.stride[0],

@@ -21,10 +21,11 @@ void sort_by_expert(const Context& context, const View<const int32_t, 2>& expert
 struct WeightedSum {
   View<Bf16, 2> out;             // [n_tokens, hidden]
   const Bf16* x;                 // [n_tokens * top_k, hidden], by pair
+  const Bf16* shared;            // [n_tokens, hidden], or null
   View<const float, 2> weights;  // [n_tokens, top_k]
 };
 
-// out[t] = bf16(sum_k weights[t, k] * x[t * top_k + k]), in order of k.
+// out[t] = bf16(sum_k weights[t, k] * x[t * top_k + k] + shared[t]), in order of k.
 void sum_slots(const Context& context, const WeightedSum& args);
 
 }  // namespace quire::cuda
