@@ -274,19 +274,6 @@ TEST_P(GoldenLogits, LimitsPastTheModelAreRefused) {
 INSTANTIATE_TEST_SUITE_P(Checkpoints, GoldenLogits, testing::ValuesIn(cases_on(Device::cpu)),
                          name_of);
 #ifdef QUIRE_CUDA
-TEST_P(GoldenLogits, LimitsPastTheModelAreRefused) {
-  const auto model = make_model(
-      config_, *weights_, *backend_,
-      {.tokens_max = 1, .logits_max = 1, .positions_max = config_.positions_max + 1}, {});
-  ASSERT_FALSE(model.ok());
-  EXPECT_EQ(model.error().code, ErrorCode::invalid_argument);
-  config_.scoring = "softmax";
-  const auto other =
-      make_model(config_, *weights_, *backend_, {.tokens_max = 1, .logits_max = 1}, {});
-  ASSERT_FALSE(other.ok());
-  EXPECT_EQ(other.error().code, ErrorCode::unsupported);
-}
-
 INSTANTIATE_TEST_SUITE_P(CheckpointsOnCuda, GoldenLogits, testing::ValuesIn(cases_on(Device::cuda)),
                          name_of);
 #endif
