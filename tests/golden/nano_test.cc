@@ -15,6 +15,9 @@
 
 #include "base/json.h"
 #include "cpu/cpu_backend.h"
+#ifdef QUIRE_CUDA
+#include "cuda/cuda_backend.h"
+#endif
 #include "format/checkpoint.h"
 #include "model/model.h"
 #include "model/single_sequence.h"
@@ -23,8 +26,25 @@
 namespace quire {
 namespace {
 
-constexpr int64_t kChunkTokens = 512;
 constexpr int64_t kTokensMax = 4096;
+
+enum class Device { cpu, cuda };
+
+struct Way {
+  std::string name;
+  Device device;
+  int64_t chunk_tokens;
+};
+
+// Null when this build or this machine has no such device.
+std::unique_ptr<Backend> make_backend(Device device) {
+  if (device == Device::cpu) return make_cpu_backend(2);
+#ifdef QUIRE_CUDA
+  Result<std::unique_ptr<Backend>> made = make_cuda_backend({});
+  if (made.ok()) return std::move(made).value();
+#endif
+  return nullptr;
+}
 
 std::string nano_dir() { return std::string(QUIRE_SOURCE_DIR) + "/models/kimi-nano"; }
 
@@ -44,34 +64,36 @@ double logit_tolerance(const std::vector<float>& logits, int64_t n_layers) {
   return 6 * bound * deviation;
 }
 
-class KimiNano : public testing::Test {
+class KimiNano : public testing::TestWithParam<Way> {
  protected:
   void SetUp() override {
     const std::string path = nano_dir() + "/eval/golden_logits.jsonl";
     if (!std::filesystem::exists(path)) GTEST_SKIP() << path << " is not there";
+    backend_ = make_backend(GetParam().device);
+    if (backend_ == nullptr) GTEST_SKIP() << "no CUDA device here";
     std::ifstream file(path);
     for (std::string line; std::getline(file, line);) {
       goldens_.push_back(parse_json(line).value());
     }
     ASSERT_FALSE(goldens_.empty());
     config_ = read_model_config(nano_dir()).value();
-    backend_ = make_cpu_backend(2);
     weights_ = load_weights(Checkpoint::open(nano_dir()).value(), config_.shape, config_.weights,
                             *backend_, nullptr)
                    .value();
     model_ = make_model(config_, *weights_, *backend_,
-                        {.tokens_max = kChunkTokens, .logits_max = kChunkTokens}, {})
+                        {.tokens_max = GetParam().chunk_tokens, .logits_max = 1}, {})
                  .value();
   }
 
   // Logits after the last id, and after each token of `greedy` but the last: [greedy, vocab].
   std::vector<std::vector<float>> run(const std::vector<Token>& ids,
                                       const std::vector<Token>& greedy) {
+    const auto chunk_tokens = static_cast<size_t>(GetParam().chunk_tokens);
     SingleSequence sequence =
-        SingleSequence::make(*model_, *backend_, kTokensMax, kChunkTokens).value();
+        SingleSequence::make(*model_, *backend_, kTokensMax, GetParam().chunk_tokens).value();
     std::vector<float> logits;
-    for (size_t at = 0; at < ids.size(); at += kChunkTokens) {
-      const size_t size = std::min<size_t>(kChunkTokens, ids.size() - at);
+    for (size_t at = 0; at < ids.size(); at += chunk_tokens) {
+      const size_t size = std::min(chunk_tokens, ids.size() - at);
       logits = sequence.feed(std::span(ids).subspan(at, size), 1);
     }
     std::vector<std::vector<float>> out{logits};
@@ -88,7 +110,7 @@ class KimiNano : public testing::Test {
   std::unique_ptr<Model> model_;
 };
 
-TEST_F(KimiNano, LogitsAndGreedyTokensAreThoseOfTransformers) {
+TEST_P(KimiNano, LogitsAndGreedyTokensAreThoseOfTransformers) {
   double worst_share = 0;
   int64_t compared = 0;
   int64_t too_close = 0;
@@ -122,6 +144,15 @@ TEST_F(KimiNano, LogitsAndGreedyTokensAreThoseOfTransformers) {
               worst_share, static_cast<long long>(compared), static_cast<long long>(too_close));
   EXPECT_GT(compared, too_close);
 }
+
+std::string name_of(const testing::TestParamInfo<Way>& info) { return info.param.name; }
+
+INSTANTIATE_TEST_SUITE_P(OnCpu, KimiNano, testing::Values(Way{"cpu", Device::cpu, 512}), name_of);
+// Chunks long enough for attention by head, and too short.
+INSTANTIATE_TEST_SUITE_P(OnCuda, KimiNano,
+                         testing::Values(Way{"cuda", Device::cuda, 512},
+                                         Way{"cuda_short_chunks", Device::cuda, 100}),
+                         name_of);
 
 }  // namespace
 }  // namespace quire
