@@ -91,6 +91,9 @@ class CudaBackend final : public Backend {
   void mla_prefill_attention(const ops::MlaPrefillAttention& args) override {
     cuda::mla_prefill_attention(here(), args);
   }
+  bool attends_by_head(const ops::MlaPrefillAttention& args) const override {
+    return cuda::attends_by_head(context_, args);
+  }
   void moe_route(const ops::MoeRoute& args) override { cuda::moe_route(here(), args); }
   void moe_experts(const ops::MoeExperts& args) override { cuda::moe_experts(here(), args); }
   void gather_rows(const ops::GatherRows& args) override { cuda::gather_rows(here(), args); }

@@ -41,7 +41,10 @@ void expand_value(const Context& context, const ops::ExpandValue& args);
 
 // attention/
 void mla_attention(const Context& context, const ops::MlaAttention& args);
+
+// mla_prefill/
 void mla_prefill_attention(const Context& context, const ops::MlaPrefillAttention& args);
+bool attends_by_head(const Context& context, const ops::MlaPrefillAttention& args);
 
 // moe/
 void moe_route(const Context& context, const ops::MoeRoute& args);

@@ -4,6 +4,7 @@
 #include "ops/kv_append.h"
 #include "ops/linear.h"
 #include "ops/mla_attention.h"
+#include "ops/mla_prefill_attention.h"
 #include "ops/moe.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -33,6 +34,23 @@ void project(const BlockContext& context, const View<Bf16, 2>& out, const View<c
   ops::linear(
       context.backend,
       {.out = out, .x = x, .weight = weight, .activation = activation_for(context, weight)});
+}
+
+// What `args` describes, over latents, for the first tokens of the step.
+void attend_absorbed(Backend& be, const ops::MlaPrefillAttention& args, const TokenRows& tokens,
+                     const StepBuffers& s) {
+  const int64_t n = tokens.row[0];
+  const View<Bf16, 3> q_latent = s.q_latent.rows(0, n);
+  const View<Bf16, 3> attn_latent = s.attn_latent.rows(0, n);
+  ops::absorb_query(be, {.out = q_latent, .q_nope = args.q_nope.rows(0, n), .w_uk = args.w_uk});
+  ops::mla_attention(be, {.out = attn_latent,
+                          .q_latent = q_latent,
+                          .q_rope = args.q_rope.rows(0, n),
+                          .kv = args.kv,
+                          .tokens = tokens,
+                          .layer = args.layer,
+                          .scale = args.scale});
+  ops::expand_value(be, {.out = args.out.rows(0, n), .x = attn_latent, .w_uv = args.w_uv});
 }
 
 }  // namespace
@@ -71,15 +89,21 @@ void attention(const BlockContext& context, int32_t layer, const LayerWeights& w
                       .latent = s.latent,
                       .rope = k_rope,
                       .fp8_bits_dropped = context.options.fp8_bits_dropped});
-  ops::absorb_query(be, {.out = s.q_latent, .q_nope = q_nope, .w_uk = w.w_uk});
-  ops::mla_attention(be, {.out = s.attn_latent,
-                          .q_latent = s.q_latent,
-                          .q_rope = q_rope,
-                          .kv = batch.kv,
-                          .tokens = batch.tokens,
-                          .layer = layer,
-                          .scale = scale});
-  ops::expand_value(be, {.out = s.attn, .x = s.attn_latent, .w_uv = w.w_uv});
+  const ops::MlaPrefillAttention by_head{.out = s.attn,
+                                         .q_nope = q_nope,
+                                         .q_rope = q_rope,
+                                         .w_uk = w.w_uk,
+                                         .w_uv = w.w_uv,
+                                         .kv = batch.kv,
+                                         .tokens = batch.tokens,
+                                         .layer = layer,
+                                         .scale = scale};
+  if (be.attends_by_head(by_head)) {
+    ops::mla_prefill_attention(be, by_head);
+    attend_absorbed(be, by_head, batch.tokens.lone(), s);
+  } else {
+    attend_absorbed(be, by_head, batch.tokens, s);
+  }
   project(context, s.block_out, flat(s.attn), w.o);
 }
 

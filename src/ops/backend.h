@@ -88,6 +88,9 @@ class Backend {
   virtual void expand_value(const ops::ExpandValue& args) = 0;
   virtual void mla_attention(const ops::MlaAttention& args) = 0;
   virtual void mla_prefill_attention(const ops::MlaPrefillAttention& args) = 0;
+  // Whether it is the better form of attention for the chunks of this step. Where bytes must not
+  // depend on how a prompt is cut, never.
+  virtual bool attends_by_head(const ops::MlaPrefillAttention& /*args*/) const { return false; }
   virtual void moe_route(const ops::MoeRoute& args) = 0;
   virtual void moe_experts(const ops::MoeExperts& args) = 0;
   virtual void gather_rows(const ops::GatherRows& args) = 0;

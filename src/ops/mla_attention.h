@@ -9,7 +9,9 @@
 // c_j, k_j: latent and rope key of token j, read from the pages as stored, the current step's
 // tokens included. Scores, softmax and sums in float32; online softmax with pages in order of
 // logical page, tokens in order of position, so that on the CPU the result depends on the sequence
-// alone, bitwise. Each op rounds once, to bf16, on the store. n_tokens may be 0. Errors: none.
+// alone, bitwise. Each op rounds once, to bf16, on the store. In the rows behind tokens.n_lone,
+// when one of them has several tokens, a device may round weights to bf16 too, before they meet
+// c_j. n_tokens may be 0. Errors: none.
 // Source: DeepSeek-V2 (arXiv 2405.04434) eq. 9-15 and its appendix on absorption.
 #pragma once
 

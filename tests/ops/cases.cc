@@ -192,6 +192,26 @@ std::vector<CacheCase> cache_cases() {
   return out;
 }
 
+std::vector<CacheCase> chunk_cases() {
+  std::vector<CacheCase> out;
+  for (const KvFormat format : {KvFormat::bf16, KvFormat::fp8_e4m3_584}) {
+    out.push_back({format, 512, 64, 8, {{0, 2}}});
+    out.push_back({format, 512, 64, 8, {{60, 70}, {63, 64}, {7, 7}, {0, 130}, {200, 201}}});
+    out.push_back({format, 512, 64, 8, {{99, 100}, {0, 1}, {300, 311}, {64, 65}}});
+    out.push_back({format, 512, 64, 16, {{300, 333}, {0, 1}, {61, 130}}});
+    out.push_back({format, 512, 64, 64, {{62, 67}, {128, 129}}});
+    out.push_back({format, 512, 64, 70, {{62, 65}}});  // more heads than a tile has rows
+    out.push_back({format, 512, 64, 3, {{200, 201}, {0, 70}}});
+    out.push_back({format, 512, 64, 1, {{0, 150}}});
+    out.push_back({format, 32, 16, 64, {{0, 270}}});  // enough tokens for no splits
+    out.push_back({format, 24, 10, 5, {{100, 140}, {0, 9}}});
+    for (const Values values : {Values::outliers, Values::denormal, Values::zero}) {
+      out.push_back({format, 512, 64, 4, {{61, 67}}, values});
+    }
+  }
+  return out;
+}
+
 std::string describe(const CacheCase& c) {
   std::string out =
       format("%s rank %d rope %d, %d heads, values %d:", std::string(name(c.format)).c_str(),
@@ -221,6 +241,7 @@ Cache::Cache(Rng& rng, const CacheCase& c)
   table = HostArray<int32_t, 2>(static_cast<int64_t>(c.rows.size()), pages_max);
   std::fill(table.values.begin(), table.values.end(), -1);
   row = position = HostArray<int32_t, 1>(n_queries);
+  row_begin = HostArray<int32_t, 1>(table[0] + 1);
   all_row = all_position = HostArray<int32_t, 1>(n_cached);
   size_t query = 0;
   size_t cached = 0;
@@ -237,9 +258,24 @@ Cache::Cache(Rng& rng, const CacheCase& c)
       row.values[query] = r;
       position.values[query++] = p;
     }
+    row_begin.values[static_cast<size_t>(r) + 1] = static_cast<int32_t>(query);
   }
   latent = filled(rng, c.values, HostArray<Bf16, 2>(n_cached, c.rank));
   rope = filled(rng, c.values, HostArray<Bf16, 2>(n_cached, c.rope_dim));
+}
+
+TokenRows Cache::rows() const {
+  return rows({.row = row.view(), .position = position.view(), .row_begin = row_begin.view()});
+}
+
+TokenRows Cache::rows(const TokenRows& copies) const {
+  TokenRows out = copies;
+  for (size_t r = 1; r < row_begin.values.size(); ++r) {
+    const int32_t end = row_begin.values[r];
+    const int32_t n = end - row_begin.values[r - 1];
+    out.count_row(n, n == 0 ? 0 : position.values[static_cast<size_t>(end) - 1] + 1);
+  }
+  return out;
 }
 
 PagedKv Cache::host() {

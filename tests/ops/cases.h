@@ -82,6 +82,8 @@ struct CacheCase {
   Values values = Values::normal;
 };
 std::vector<CacheCase> cache_cases();
+// Steps with rows of several tokens.
+std::vector<CacheCase> chunk_cases();
 std::string describe(const CacheCase& c);
 
 class Cache {
@@ -90,6 +92,10 @@ class Cache {
 
   PagedKv host();
   PagedKv on(Backend& backend);  // a copy; the last one is kept alive by this
+  // The rows of the step, as the views and the host's knowledge of them.
+  TokenRows rows() const;
+  // The same of copies on a backend: row, position and row_begin are theirs.
+  TokenRows rows(const TokenRows& copies) const;
   // What a copy on `backend` holds now.
   std::vector<std::byte> pool_of(Backend& backend, const PagedKv& kv) const;
 
@@ -98,6 +104,7 @@ class Cache {
   std::vector<std::byte> pool;  // 0xff everywhere: append_reference fills it
   HostArray<int32_t, 2> table;
   HostArray<int32_t, 1> row, position;          // of the queries
+  HostArray<int32_t, 1> row_begin;              // where each row's queries begin, and their count
   HostArray<int32_t, 1> all_row, all_position;  // of every cached token
   HostArray<Bf16, 2> latent, rope;              // of every cached token
 

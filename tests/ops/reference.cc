@@ -188,12 +188,11 @@ namespace {
 struct Attended {
   std::vector<double> value;  // [dim]
   std::vector<double> bound;  // [dim], before the last rounding
-  double lse = 0;
-  double lse_bound = 0;
 };
 
+// Weights are off by `weight_rounding` more when they meet the values.
 Attended attend(const std::vector<Sum>& scores, int64_t score_terms,
-                const std::vector<std::vector<double>>& values) {
+                const std::vector<std::vector<double>>& values, double weight_rounding = 0) {
   double largest = -INFINITY;
   double score_error = 0;
   for (const Sum& score : scores) {
@@ -221,13 +220,11 @@ Attended attend(const std::vector<Sum>& scores, int64_t score_terms,
     double bound = 0;
     for (size_t j = 0; j < n; ++j) {
       sum += weight[j] * values[j][c];
-      bound += weight[j] * std::abs(values[j][c]) * error[j];
+      bound += weight[j] * std::abs(values[j][c]) * (error[j] + weight_rounding);
     }
     out.value.push_back(sum / total);
     out.bound.push_back((bound + total_error * std::abs(sum / total)) / total);
   }
-  out.lse = largest + std::log(total);
-  out.lse_bound = 2 * score_error + 2 * total_error / total + 4 * kFloat * std::abs(out.lse);
   return out;
 }
 
@@ -260,6 +257,8 @@ Expected reference(const ops::MlaAttention& args) {
   Expected out;
   const int64_t rank = args.q_latent[2];
   for (int64_t t = 0; t < args.q_latent[0]; ++t) {
+    const bool is_in_chunk = args.tokens.row_tokens_max > 1 && t >= args.tokens.n_lone;
+    const double weight_rounding = is_in_chunk ? kBf16 : 0;
     std::vector<std::vector<double>> rows;
     for (int64_t j = 0; j <= args.tokens.position(t); ++j) {
       rows.push_back(stored_row(args, args.tokens.row(t), j));
@@ -278,35 +277,70 @@ Expected reference(const ops::MlaAttention& args) {
         }
         latents.emplace_back(rows[j].begin(), rows[j].begin() + rank);
       }
-      const Attended a = attend(scores, rank + args.q_rope[2], latents);
+      const Attended a = attend(scores, rank + args.q_rope[2], latents, weight_rounding);
       for (size_t c = 0; c < a.value.size(); ++c) push(out, a.value[c], a.bound[c]);
     }
   }
   return out;
 }
 
-PrefillExpected reference(const ops::MlaPrefillAttention& args) {
-  PrefillExpected out;
-  for (int64_t t = 0; t < args.q_nope[0]; ++t) {
-    for (int64_t h = 0; h < args.q_nope[1]; ++h) {
-      std::vector<Sum> scores(static_cast<size_t>(t + 1));
-      std::vector<std::vector<double>> values(static_cast<size_t>(t + 1));
-      for (int64_t j = 0; j <= t; ++j) {
-        Sum& score = scores[static_cast<size_t>(j)];
-        for (int64_t d = 0; d < args.q_nope[2]; ++d) {
-          score.add(at(args.q_nope(t, h, d)) * double{args.scale}, at(args.k_nope(j, h, d)));
-        }
-        for (int64_t r = 0; r < args.q_rope[2]; ++r) {
-          score.add(at(args.q_rope(t, h, r)) * double{args.scale}, at(args.k_rope(j, r)));
-        }
-        for (int64_t v = 0; v < args.v[2]; ++v) {
-          values[static_cast<size_t>(j)].push_back(at(args.v(j, h, v)));
-        }
+namespace {
+
+double rounded(double x) { return at(to_bf16(static_cast<float>(x))); }
+
+std::vector<double> expanded(View<const Bf16, 2> w, const std::vector<double>& latent) {
+  std::vector<double> out;
+  for (int64_t d = 0; d < w[0]; ++d) {
+    double sum = 0;
+    for (int64_t c = 0; c < w[1]; ++c) sum += at(w(d, c)) * latent[static_cast<size_t>(c)];
+    out.push_back(rounded(sum));
+  }
+  return out;
+}
+
+}  // namespace
+
+Expected reference(const ops::MlaPrefillAttention& args) {
+  Expected out;
+  const auto rank = static_cast<size_t>(args.w_uk[2]);
+  const ops::MlaAttention stored{.kv = args.kv, .tokens = args.tokens, .layer = args.layer};
+  for (int64_t row = args.tokens.n_lone; row < args.kv.table[0]; ++row) {
+    const int64_t end = args.tokens.row_begin(row + 1);
+    if (end == args.tokens.row_begin(row)) continue;
+    std::vector<std::vector<double>> rows;
+    for (int64_t j = 0; j <= args.tokens.position(end - 1); ++j) {
+      rows.push_back(stored_row(stored, row, j));
+      for (double& x : rows.back()) x = rounded(x);
+    }
+    std::vector<std::vector<std::vector<double>>> keys;
+    std::vector<std::vector<std::vector<double>>> values;
+    for (int64_t h = 0; h < args.out[1]; ++h) {
+      keys.emplace_back();
+      values.emplace_back();
+      for (const std::vector<double>& latent : rows) {
+        keys.back().push_back(expanded(args.w_uk.row(h), latent));
+        values.back().push_back(expanded(args.w_uv.row(h), latent));
       }
-      const Attended a = attend(scores, args.q_nope[2] + args.q_rope[2], values);
-      for (size_t v = 0; v < a.value.size(); ++v) push(out.out, a.value[v], a.bound[v]);
-      out.lse.value.push_back(a.lse);
-      out.lse.bound.push_back(a.lse_bound + kTiny);
+    }
+    for (int64_t t = args.tokens.row_begin(row); t < end; ++t) {
+      const auto n_keys = static_cast<size_t>(args.tokens.position(t)) + 1;
+      for (int64_t h = 0; h < args.out[1]; ++h) {
+        const auto& key = keys[static_cast<size_t>(h)];
+        std::vector<Sum> scores(n_keys);
+        for (size_t j = 0; j < n_keys; ++j) {
+          for (int64_t d = 0; d < args.q_nope[2]; ++d) {
+            scores[j].add(at(args.q_nope(t, h, d)) * double{args.scale},
+                          key[j][static_cast<size_t>(d)]);
+          }
+          for (int64_t r = 0; r < args.q_rope[2]; ++r) {
+            scores[j].add(at(args.q_rope(t, h, r)) * double{args.scale},
+                          rows[j][rank + static_cast<size_t>(r)]);
+          }
+        }
+        const Attended a =
+            attend(scores, args.q_nope[2] + args.q_rope[2], values[static_cast<size_t>(h)], kBf16);
+        for (size_t v = 0; v < a.value.size(); ++v) push(out, a.value[v], a.bound[v]);
+      }
     }
   }
   return out;

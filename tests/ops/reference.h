@@ -38,11 +38,9 @@ Expected reference(const ops::MlaAttention& args);
 // `table` is what the bank was made from; the bank itself is not looked at.
 Expected reference(const ops::MoeExperts& args, const ops::ExpertTable& table);
 
-struct PrefillExpected {
-  Expected out;
-  Expected lse;
-};
-PrefillExpected reference(const ops::MlaPrefillAttention& args);
+// Rounds c_j, k and v to bf16, as the contract says. Where a backend's sums lead to the other
+// neighbour, the bound on rounded weights has room: it is twice what rounding can do.
+Expected reference(const ops::MlaPrefillAttention& args);
 
 // weight[o, i] in float64, before any rounding of its scaled value.
 double weight_at(const WeightMatrix& weight, int64_t o, int64_t i);

@@ -1,5 +1,6 @@
-// time_ops [cpu|cuda]: a table of what each op takes at the shapes of one of eight tensor-parallel
-// ranks of Kimi K2 (hidden 7168, 8 heads, 384 experts of 256), beside the bytes it has to move.
+// time_ops [cpu|cuda [chunks]]: a table of what each op takes at the shapes of one of eight
+// tensor-parallel ranks of Kimi K2 (hidden 7168, 8 heads, 384 experts of 256), beside the bytes it
+// has to move.
 //
 // Times are of calls one after another, launches and host work included, the median of five rounds.
 // Not a test: nothing is compared. Weights are larger than the caches, or rotate among copies.
@@ -232,26 +233,71 @@ void time_attention(Bench& b) {
   }
 }
 
-void time_prefill(Bench& b) {
-  constexpr int64_t kTokens = 4096;
-  const auto q = b.array<Bf16>(Fill::bf16, kTokens, kHeads, int64_t{128});
-  const auto k = b.array<Bf16>(Fill::bf16, kTokens, kHeads, int64_t{128});
-  const auto v = b.array<Bf16>(Fill::bf16, kTokens, kHeads, int64_t{128});
-  const auto q_rope = b.array<Bf16>(Fill::bf16, kTokens, kHeads, kRope);
-  const auto k_rope = b.array<Bf16>(Fill::bf16, kTokens, kRope);
-  const auto out = b.array<Bf16>(Fill::zero, kTokens, kHeads, int64_t{128});
-  b.time("mla_prefill_attention 8 heads, 4096 tokens", 2.0 * kTokens * kHeads * (4 * 128 + 64),
-         [&](int) {
-           ops::mla_prefill_attention(b.backend(), {.out = out,
-                                                    .lse = {},
-                                                    .q_nope = q,
-                                                    .q_rope = q_rope,
-                                                    .k_nope = k,
-                                                    .k_rope = k_rope,
-                                                    .v = v,
+// The last `n` tokens of one sequence of `end`.
+void time_chunk(Bench& b, KvFormat stored, int32_t n, int32_t end) {
+  const int32_t n_pages = end / kPageTokens;
+  const KvPageLayout layout = make_mla_layout(stored, 2, kRank, kRope);
+  PagedKv kv{.n_pages = n_pages, .layout = &layout};
+  kv.pool = b.make(kv.n_pages * layout.page_bytes, Fill::bf16);
+  std::vector<int32_t> pages(static_cast<size_t>(n_pages));
+  for (size_t i = 0; i < pages.size(); ++i) {
+    pages[i] = static_cast<int32_t>((i * 37) % pages.size());
+  }
+  kv.table = b.upload(pages, int64_t{1}, int64_t{n_pages});
+  std::vector<int32_t> positions;
+  for (int32_t i = end - n; i < end; ++i) positions.push_back(i);
+  const TokenRows tokens{
+      .row = b.upload(std::vector<int32_t>(static_cast<size_t>(n), 0), int64_t{n}),
+      .position = b.upload(positions, int64_t{n}),
+      .row_begin = b.upload(std::vector<int32_t>{0, n}, int64_t{2}),
+      .row_tokens_max = n};
+  const auto q_latent = b.array<Bf16>(Fill::bf16, int64_t{n}, kHeads, kRank);
+  const auto q_rope = b.array<Bf16>(Fill::bf16, int64_t{n}, kHeads, kRope);
+  const auto out = b.array<Bf16>(Fill::zero, int64_t{n}, kHeads, kRank);
+  b.time(format("mla_attention %s, 8 heads, tokens %d to %d", std::string(name(stored)).c_str(),
+                end - n, end),
+         static_cast<double>(kv.n_pages * layout.blocks[0].bytes + int64_t{4} * n * kHeads * 576),
+         [&](int i) {
+           ops::mla_attention(b.backend(), {.out = out,
+                                            .q_latent = q_latent,
+                                            .q_rope = q_rope,
+                                            .kv = kv,
+                                            .tokens = tokens,
+                                            .layer = i % 2,
+                                            .scale = 0.1F});
+         });
+  TokenRows chunk = tokens;
+  chunk.count_row(n, end);
+  constexpr int64_t kNope = 128;
+  constexpr int64_t kValue = 128;
+  const auto q = b.array<Bf16>(Fill::bf16, int64_t{n}, kHeads, kNope + kRope);
+  const auto w_uk = b.array<Bf16>(Fill::bf16, kHeads, kNope, kRank);
+  const auto w_uv = b.array<Bf16>(Fill::bf16, kHeads, kValue, kRank);
+  const auto by_head = b.array<Bf16>(Fill::zero, int64_t{n}, kHeads, kValue);
+  b.time(format("mla_prefill_attention %s, 8 heads, tokens %d to %d",
+                std::string(name(stored)).c_str(), end - n, end),
+         static_cast<double>(kv.n_pages * layout.blocks[0].bytes + int64_t{2} * n * kHeads * 320),
+         [&](int i) {
+           ops::mla_prefill_attention(b.backend(), {.out = by_head,
+                                                    .q_nope = q.columns(0, kNope),
+                                                    .q_rope = q.columns(kNope, kRope),
+                                                    .w_uk = w_uk,
+                                                    .w_uv = w_uv,
+                                                    .kv = kv,
+                                                    .tokens = chunk,
+                                                    .layer = i % 2,
                                                     .scale = 0.07F});
          });
   b.forget();
+}
+
+void time_chunks(Bench& b) {
+  for (const KvFormat stored : {KvFormat::bf16, KvFormat::fp8_e4m3_584}) {
+    time_chunk(b, stored, 8192, 8192);
+    time_chunk(b, stored, 2048, 32768);
+    time_chunk(b, stored, 256, 8192);
+    time_chunk(b, stored, 64, 8192);
+  }
 }
 
 void time_experts(Bench& b, WeightFormat stored) {
@@ -342,10 +388,14 @@ int main(int argc, char** argv) {
   }
   std::printf("%-52s %12s %12s %12s %7s\n", "op", "bytes", "floor", "time", "share");
   quire::ops_test::Bench bench(*backend);
+  if (argc > 2 && std::string(argv[2]) == "chunks") {
+    quire::ops_test::time_chunks(bench);
+    return 0;
+  }
   quire::ops_test::time_rows(bench);
   quire::ops_test::time_linear(bench);
   quire::ops_test::time_attention(bench);
-  quire::ops_test::time_prefill(bench);
+  quire::ops_test::time_chunks(bench);
   quire::ops_test::time_routing(bench);
   for (const quire::WeightFormat stored : quire::ops_test::kFormats) {
     quire::ops_test::time_experts(bench, stored);

@@ -13,6 +13,7 @@
 #include "cuda/common/paged_block.cuh"
 #include "cuda/common/reduce.cuh"
 #include "cuda/kernels.h"
+#include "cuda/mla_prefill/absorbed_tiles.h"
 #include "cuda/ptx/mma.cuh"
 
 namespace quire::cuda {
@@ -389,9 +390,8 @@ void attend(const Context& context, const ops::MlaAttention& args) {
   if (p.n_splits > 1) combine(context, p.splits, args.out);
 }
 
-}  // namespace
-
-void mla_attention(const Context& context, const ops::MlaAttention& args) {
+// Every token reads its pages for itself.
+void attend_each(const Context& context, const ops::MlaAttention& args) {
   CHECK(args.out[2] <= kLatentMax && args.q_rope[2] <= kRopeMax);
   constexpr int64_t kTokensMax = 32768;  // of a launch: grid.z ends at 65,535
   for (int64_t begin = 0; begin < args.out[0]; begin += kTokensMax) {
@@ -404,6 +404,25 @@ void mla_attention(const Context& context, const ops::MlaAttention& args) {
                    .position = args.tokens.position.rows(begin, count)};
     attend(context, part);
   }
+}
+
+}  // namespace
+
+void mla_attention(const Context& context, const ops::MlaAttention& args) {
+  if (args.tokens.row_tokens_max <= 1) {
+    attend_each(context, args);
+    return;
+  }
+  // A lone row takes the same way beside a chunk as without one: its bits are the same.
+  if (args.tokens.n_lone > 0) {
+    ops::MlaAttention lone = args;
+    lone.tokens = args.tokens.lone();
+    lone.out = args.out.rows(0, args.tokens.n_lone);
+    lone.q_latent = args.q_latent.rows(0, args.tokens.n_lone);
+    lone.q_rope = args.q_rope.rows(0, args.tokens.n_lone);
+    attend_each(context, lone);
+  }
+  absorbed_tiles(context, args);
 }
 
 }  // namespace quire::cuda
