@@ -87,7 +87,12 @@ Result<ModelEngine> make_model_engine(LoadedModel loaded, const EngineSettings& 
                             {.kv_format = settings.kv_format,
                              .activation = settings.activation,
                              .fp8_bits_dropped = settings.fp8_bits_dropped}));
-  out.executor = TRY(ModelExecutor::make(*loaded.backend, *out.model, limits));
+  // Where the host runs ahead of the device, the next step is given before this one's tokens are
+  // read, and decode steps are launched as one.
+  const bool runs_ahead = loaded.backend->is_asynchronous();
+  out.config.overlap = runs_ahead ? Overlap::on : Overlap::off;
+  out.executor = TRY(ModelExecutor::make(*loaded.backend, *out.model, limits,
+                                         runs_ahead ? RecordSteps::yes : RecordSteps::no));
   out.loaded = std::move(loaded);
   return out;
 }

@@ -1,6 +1,7 @@
 #include "cpu/cpu_backend.h"
 
 #include <cstring>
+#include <vector>
 
 #include "cpu/host_memory.h"
 #include "cpu/kernels.h"
@@ -35,6 +36,16 @@ class CpuBackend final : public Backend {
     return cpu::keep_experts(table);
   }
 
+  // There is no launch to save: a recording is the function itself.
+  Result<RecordingId> record(const std::function<void()>& calls) override {
+    recordings_.push_back(calls);
+    return RecordingId{static_cast<int32_t>(recordings_.size()) - 1};
+  }
+  void replay(RecordingId recording) override {
+    CHECK(recording.value >= 0 && static_cast<size_t>(recording.value) < recordings_.size());
+    recordings_[static_cast<size_t>(recording.value)]();
+  }
+
   void embed(const ops::Embed& args) override { cpu::embed(workers_, args); }
   void rms_norm(const ops::RmsNorm& args) override { cpu::rms_norm(workers_, args); }
   void linear(const ops::Linear& args) override { cpu::linear(workers_, args); }
@@ -51,11 +62,13 @@ class CpuBackend final : public Backend {
   void moe_route(const ops::MoeRoute& args) override { cpu::moe_route(workers_, args); }
   void moe_experts(const ops::MoeExperts& args) override { cpu::moe_experts(workers_, args); }
   void gather_rows(const ops::GatherRows& args) override { cpu::gather_rows(workers_, args); }
+  void open_step(const ops::OpenStep& args) override { cpu::open_step(args); }
   void sample(const ops::Sample& args) override { cpu::sample(workers_, args); }
 
  private:
   cpu::HostMemory memory_;
   cpu::Workers workers_;
+  std::vector<std::function<void()>> recordings_;
 };
 
 }  // namespace

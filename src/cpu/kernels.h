@@ -10,6 +10,7 @@
 #include "ops/mla_attention.h"
 #include "ops/mla_prefill_attention.h"
 #include "ops/moe.h"
+#include "ops/open_step.h"
 #include "ops/random_fill.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -41,6 +42,7 @@ void moe_route(Workers& workers, const ops::MoeRoute& args);
 std::unique_ptr<ops::ExpertBank> keep_experts(const ops::ExpertTable& table);
 void moe_experts(Workers& workers, const ops::MoeExperts& args);
 
+void open_step(const ops::OpenStep& args);
 void sample(Workers& workers, const ops::Sample& args);
 
 }  // namespace quire::cpu

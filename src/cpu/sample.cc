@@ -3,7 +3,6 @@
 #include <cmath>
 #include <limits>
 
-#include "base/rng.h"
 #include "cpu/kernels.h"
 #include "cpu/rows.h"
 
@@ -12,7 +11,6 @@ namespace quire::cpu {
 namespace {
 
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
-constexpr float kGreedyBelow = 1e-5F;     // temperatures that mean 0 (ops/sample.h, step 4)
 constexpr int64_t kFirstCandidates = 64;  // sorted at first; four times as many each time it is
                                           // not enough
 
@@ -38,15 +36,30 @@ Token first_of(const float* x, int64_t n, float value) {
   return static_cast<Token>(std::find(x, x + n, value) - x);
 }
 
-bool changes_logits(const ops::SampleRow& row) {
-  return !row.settings->logit_bias.empty() || !row.mask.empty() || row.settings->needs_context();
+bool is_empty(const WordSlice& slice) { return slice.begin == slice.end; }
+
+// The rows of one call: what their slices and references mean.
+struct Lists {
+  const ops::Sample& args;
+
+  std::span<const int32_t> of(const WordSlice& slice) const {
+    return {args.words.data + slice.begin, static_cast<size_t>(slice.end - slice.begin)};
+  }
+  Token token(int32_t word) const {
+    return word >= 0 ? word : args.recent.data[recent_place(word)];
+  }
+};
+
+bool is_allowed(std::span<const int32_t> mask, int64_t token) {
+  const auto word = static_cast<uint32_t>(mask[static_cast<size_t>(token / 32)]);
+  return ((word >> (token % 32)) & 1U) != 0;
 }
 
 bool in_vocab(Token token, int64_t n) { return 0 <= token && token < n; }
 
 // Step 3. Tokens outside the vocabulary are placeholders of a prompt, and have no logit.
-void penalise(const ops::SampleRow& row, Scratch& scratch, float* logits, int64_t n) {
-  const ops::SamplingSettings& settings = *row.settings;
+void penalise(const SamplerRow& row, const Lists& lists, Scratch& scratch, float* logits,
+              int64_t n) {
   auto* count = scratch.take<int32_t>(n);
   auto* repeated = scratch.take<uint8_t>(n);
   std::fill_n(count, n, 0);
@@ -55,37 +68,38 @@ void penalise(const ops::SampleRow& row, Scratch& scratch, float* logits, int64_
     if (!in_vocab(token, n) || repeated[token] != 0) return;
     repeated[token] = 1;
     float& logit = logits[token];
-    logit = logit > 0 ? logit / settings.repetition_penalty : logit * settings.repetition_penalty;
+    logit = logit > 0 ? logit / row.repetition_penalty : logit * row.repetition_penalty;
   };
-  for (const Token token : row.prompt) repeat(token);
-  for (const Token token : row.generated) {
+  for (const int32_t word : lists.of(row.prompt)) repeat(lists.token(word));
+  for (const int32_t word : lists.of(row.generated)) {
+    const Token token = lists.token(word);
     repeat(token);
     if (in_vocab(token, n)) ++count[token];
   }
-  for (const Token token : row.generated) {
+  for (const int32_t word : lists.of(row.generated)) {
+    const Token token = lists.token(word);
     if (!in_vocab(token, n) || count[token] == 0) continue;
     logits[token] -=
-        settings.presence_penalty + settings.frequency_penalty * static_cast<float>(count[token]);
+        row.presence_penalty + row.frequency_penalty * static_cast<float>(count[token]);
     count[token] = 0;  // once a token
   }
 }
 
-// Steps 2 and 3 on a copy.
-const float* adjusted(const ops::SampleRow& row, Scratch& scratch, const float* raw, int64_t n) {
-  if (!changes_logits(row)) return raw;
-  float* logits = scratch.take<float>(n);
-  std::copy_n(raw, n, logits);
-  for (const auto& [token, bias] : row.settings->logit_bias) {
-    if (in_vocab(token, n)) logits[token] += bias;
+// Steps 2 and 3, in place.
+void adjust(const SamplerRow& row, const Lists& lists, Scratch& scratch, float* logits, int64_t n) {
+  const std::span<const int32_t> biases = lists.of(row.bias);
+  for (size_t i = 0; i + 1 < biases.size(); i += 2) {
+    if (in_vocab(biases[i], n)) logits[biases[i]] += std::bit_cast<float>(biases[i + 1]);
   }
-  if (!row.mask.empty()) {
+  if (!is_empty(row.mask)) {
+    const std::span<const int32_t> mask = lists.of(row.mask);
     for (int64_t i = 0; i < n; ++i) {
-      const uint64_t word = row.mask[static_cast<size_t>(i / 64)];
-      if (((word >> (i % 64)) & 1U) == 0) logits[i] = kMinusInfinity;
+      if (!is_allowed(mask, i)) logits[i] = kMinusInfinity;
     }
   }
-  if (row.settings->needs_context()) penalise(row, scratch, logits, n);
-  return logits;
+  if (!is_empty(row.prompt) || !is_empty(row.generated)) {
+    penalise(row, lists, scratch, logits, n);
+  }
 }
 
 // The tokens that are left to draw from.
@@ -95,8 +109,8 @@ struct Kept {
 };
 
 // The length of the kept prefix, if it ends within the first `sorted` of `order`; else -1.
-int64_t prefix_length(const ops::SamplingSettings& settings, const float* weight,
-                      const int32_t* order, int64_t sorted, double total) {
+int64_t prefix_length(const SamplerRow& settings, const float* weight, const int32_t* order,
+                      int64_t sorted, double total) {
   double before = 0;
   for (int64_t i = 0; i < sorted; ++i) {
     const bool enough_k = settings.top_k > 0 && i >= settings.top_k;
@@ -110,12 +124,12 @@ int64_t prefix_length(const ops::SamplingSettings& settings, const float* weight
 // No token that weighs less can be kept. The shortest prefix that reaches top_p leaves out at most
 // 1 - top_p of the total, and so do all tokens below (1 - top_p) * total / n together; half of it
 // is far beyond what rounding could do.
-float least_weight(const ops::SamplingSettings& settings, int64_t n, double total) {
+float least_weight(const SamplerRow& settings, int64_t n, double total) {
   const double share = settings.top_p < 1 ? (1 - double{settings.top_p}) * total : 0;
   return std::max(settings.min_p, static_cast<float>(0.5 * share / static_cast<double>(n)));
 }
 
-Kept truncate(const ops::SamplingSettings& settings, const float* weight, int64_t n, double total,
+Kept truncate(const SamplerRow& settings, const float* weight, int64_t n, double total,
               Scratch& scratch) {
   auto* order = scratch.take<int32_t>(n);
   const float least = least_weight(settings, n, total);
@@ -141,17 +155,15 @@ Kept truncate(const ops::SamplingSettings& settings, const float* weight, int64_
   return {order, kept};
 }
 
-Token draw(const ops::SampleRow& row, const float* logits, int64_t n, float most,
-           Scratch& scratch) {
-  const ops::SamplingSettings& settings = *row.settings;
+Token draw(const SamplerRow& row, const float* logits, int64_t n, float most, Scratch& scratch) {
   float* weight = scratch.take<float>(n);
-  const double total = exp_row(logits, n, most, 1.0F / settings.temperature, weight);
-  const Kept kept = truncate(settings, weight, n, total, scratch);
+  const double total = exp_row(logits, n, most, 1.0F / row.temperature, weight);
+  const Kept kept = truncate(row, weight, n, total, scratch);
   double kept_total = 0;
   for (int64_t i = 0; i < kept.count; ++i) {
     kept_total += static_cast<double>(weight[kept.ids[i]]);
   }
-  const double target = counter_uniform(settings.seed, row.position) * kept_total;
+  const double target = row.uniform * kept_total;
   double cumulated = 0;
   Token last = -1;
   for (int64_t i = 0; i < kept.count; ++i) {
@@ -164,53 +176,60 @@ Token draw(const ops::SampleRow& row, const float* logits, int64_t n, float most
   return last;
 }
 
-// The `count` largest admitted tokens with their log-probabilities.
-void list_top(const float* logits, int64_t n, int32_t count, float log_total,
-              std::vector<std::pair<Token, float>>* top) {
-  top->clear();
-  for (int64_t i = 0; i < n && count > 0; ++i) {
-    const auto token = static_cast<Token>(i);
-    const bool is_full = top->size() == static_cast<size_t>(count);
-    if (logits[i] == kMinusInfinity || (is_full && logits[i] <= top->back().second)) continue;
-    if (is_full) top->pop_back();
-    const auto place =
-        std::find_if(top->begin(), top->end(), [&](const auto& t) { return t.second < logits[i]; });
-    top->insert(place, {token, logits[i]});
+// The row's `top_logprobs` largest admitted tokens with their log-probabilities.
+void list_top(const SamplerRow& row, const float* logits, int64_t n, float log_total,
+              ops::SampledRow* out) {
+  out->n_top = 0;
+  for (int64_t i = 0; i < n && row.top_logprobs > 0; ++i) {
+    const float value = logits[i];
+    const bool is_full = out->n_top == row.top_logprobs;
+    if (value == kMinusInfinity || (is_full && value <= out->top_logprobs[out->n_top - 1])) {
+      continue;
+    }
+    if (!is_full) ++out->n_top;
+    int32_t place = out->n_top - 1;
+    for (; place > 0 && out->top_logprobs[place - 1] < value; --place) {
+      out->top_tokens[place] = out->top_tokens[place - 1];
+      out->top_logprobs[place] = out->top_logprobs[place - 1];
+    }
+    out->top_tokens[place] = static_cast<Token>(i);
+    out->top_logprobs[place] = value;
   }
-  for (auto& [token, value] : *top) value -= log_total;
+  for (int32_t i = 0; i < out->n_top; ++i) out->top_logprobs[i] -= log_total;
 }
 
-ops::SampledToken sample_row(const ops::SampleRow& row, const float* raw, int64_t n,
-                             Scratch& scratch) {
-  ops::SampledToken out;
-  if (!all_finite(raw, n)) {
-    out.verdict = ops::SampleVerdict::bad_logits;
-    return out;
-  }
-  const float* logits = adjusted(row, scratch, raw, n);
+ops::SampledRow sample_row(const SamplerRow& row, const Lists& lists, float* logits, int64_t n,
+                           Scratch& scratch) {
+  const auto refused = [](ops::SampleVerdict verdict) {
+    return ops::SampledRow{.verdict = static_cast<int32_t>(verdict)};
+  };
+  if (!all_finite(logits, n)) return refused(ops::SampleVerdict::bad_logits);
+  adjust(row, lists, scratch, logits, n);
   const float most = largest(logits, n);
-  if (most == kMinusInfinity) {
-    out.verdict = ops::SampleVerdict::dead_end;
-    return out;
-  }
-  const bool is_greedy = row.settings->temperature < kGreedyBelow;
-  out.token = is_greedy ? first_of(logits, n, most) : draw(row, logits, n, most, scratch);
+  if (most == kMinusInfinity) return refused(ops::SampleVerdict::dead_end);
+  ops::SampledRow out{.verdict = static_cast<int32_t>(ops::SampleVerdict::ok)};
+  out.token =
+      row.temperature == 0 ? first_of(logits, n, most) : draw(row, logits, n, most, scratch);
   const double total = exp_row(logits, n, most, 1.0F, scratch.take<float>(n));
   const float log_total = most + static_cast<float>(std::log(total));
   out.logprob = logits[out.token] - log_total;
-  list_top(logits, n, row.settings->top_logprobs, log_total, &out.top);
+  list_top(row, logits, n, log_total, &out);
   return out;
 }
 
 }  // namespace
 
 void sample(Workers& workers, const ops::Sample& args) {
-  const auto n_rows = static_cast<int64_t>(args.rows.size());
+  const int64_t n_rows = args.rows[0];
+  const Lists lists{args};
+  const View<int32_t, 1> kept =
+      args.recent.row(static_cast<int64_t>(args.step(0) % static_cast<uint64_t>(args.recent[0])));
   workers.each(workers.count(), [&](int worker, Scratch& scratch) {
     for (int64_t row = worker; row < n_rows; row += workers.count()) {
       scratch.reset();
-      const auto i = static_cast<size_t>(row);
-      args.out[i] = sample_row(args.rows[i], args.logits.row(row).data, args.logits[1], scratch);
+      args.out(row) =
+          sample_row(args.rows(row), lists, args.logits.row(row).data, args.logits[1], scratch);
+      kept(row) = args.out(row).token;
     }
   });
 }

@@ -4,7 +4,9 @@
 #include "cuda/common/context.h"
 #include "cuda/common/cuda_must.h"
 #include "cuda/common/event_stopwatch.h"
+#include "cuda/common/pinned_memory.h"
 #include "cuda/common/pinned_upload.h"
+#include "cuda/common/recordings.h"
 #include "cuda/gemm/blas.h"
 #include "cuda/kernels.h"
 
@@ -30,15 +32,40 @@ class Stream {
   cudaStream_t stream_ = nullptr;
 };
 
+class CudaFence final : public Fence {
+ public:
+  explicit CudaFence(cudaStream_t stream) : stream_(stream) {
+    CUDA_MUST(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
+  }
+  ~CudaFence() override { CUDA_MUST(cudaEventDestroy(event_)); }
+  CudaFence(const CudaFence&) = delete;
+  CudaFence& operator=(const CudaFence&) = delete;
+
+  void set() override { CUDA_MUST(cudaEventRecord(event_, stream_)); }
+  bool is_passed() const override {
+    const cudaError_t code = cudaEventQuery(event_);
+    if (code == cudaErrorNotReady) return false;
+    CUDA_MUST(code);
+    return true;
+  }
+  void wait() const override { CUDA_MUST(cudaEventSynchronize(event_)); }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t event_ = nullptr;
+};
+
 class CudaBackend final : public Backend {
  public:
   CudaBackend(const CudaOptions& options, int n_sms)
       : device_(options.device),
         memory_(options.device),
+        pinned_(options.device),
         stream_(options.device),
         workspace_(&memory_, stream_.get(), kWorkspaceBytes),
         staging_(stream_.get()),
         blas_(&memory_, stream_.get()),
+        recordings_(stream_.get()),
         context_{.stream = stream_.get(),
                  .workspace = &workspace_,
                  .staging = &staging_,
@@ -78,6 +105,38 @@ class CudaBackend final : public Backend {
     return cuda::pack_experts(here(), &memory_, table);
   }
 
+  bool is_asynchronous() const override { return true; }
+  Memory& host_memory() override { return pinned_; }
+  void send(std::byte* to, std::span<const std::byte> from_host) override {
+    CUDA_MUST(cudaMemcpyAsync(to, from_host.data(), from_host.size(), cudaMemcpyHostToDevice,
+                              here().stream));
+  }
+  void fetch(std::span<std::byte> to_host, const std::byte* from) override {
+    CUDA_MUST(cudaMemcpyAsync(to_host.data(), from, to_host.size(), cudaMemcpyDeviceToHost,
+                              here().stream));
+  }
+  void copy_out_settled(std::span<std::byte> to_host, const std::byte* from) override {
+    here().staging->fetch_settled(to_host, from);
+  }
+  std::unique_ptr<Fence> make_fence() override {
+    return std::make_unique<CudaFence>(here().stream);
+  }
+  Result<RecordingId> record(const std::function<void()>& calls) override {
+    const cuda::Context& context = here();
+    const int64_t sent = context.staging->sent();
+    const uint64_t allocations = memory_.allocations();
+    const RecordingId recording{recordings_.add(calls)};
+    if (context.staging->sent() != sent || memory_.allocations() != allocations) {
+      return unsupported("a recorded op copies from the host, or allocates");
+    }
+    workspace_.keep_handed_out();
+    return recording;
+  }
+  void replay(RecordingId recording) override {
+    here();
+    recordings_.replay(recording.value);
+  }
+
   void embed(const ops::Embed& args) override { cuda::embed(here(), args); }
   void rms_norm(const ops::RmsNorm& args) override { cuda::rms_norm(here(), args); }
   void linear(const ops::Linear& args) override { cuda::linear(here(), args); }
@@ -97,6 +156,7 @@ class CudaBackend final : public Backend {
   void moe_route(const ops::MoeRoute& args) override { cuda::moe_route(here(), args); }
   void moe_experts(const ops::MoeExperts& args) override { cuda::moe_experts(here(), args); }
   void gather_rows(const ops::GatherRows& args) override { cuda::gather_rows(here(), args); }
+  void open_step(const ops::OpenStep& args) override { cuda::open_step(here(), args); }
   void sample(const ops::Sample& args) override { cuda::sample(here(), args); }
 
  private:
@@ -108,10 +168,12 @@ class CudaBackend final : public Backend {
 
   int device_;
   cuda::DeviceMemory memory_;
+  cuda::PinnedMemory pinned_;
   Stream stream_;
   cuda::Workspace workspace_;
   cuda::Staging staging_;
   cuda::Blas blas_;
+  cuda::Recordings recordings_;
   cuda::Context context_;
 };
 

@@ -1,5 +1,5 @@
 // The ops of the CUDA backend, as functions that launch: one file a family. Arguments were checked
-// by ops/. Each returns before the work is done (sample waits: its results are on the host).
+// by ops/. Each returns before the work is done.
 //
 // These are the first, plain kernels: right, and not silly. docs/kernels/ says what each costs.
 #pragma once
@@ -13,6 +13,7 @@
 #include "ops/mla_attention.h"
 #include "ops/mla_prefill_attention.h"
 #include "ops/moe.h"
+#include "ops/open_step.h"
 #include "ops/random_fill.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -52,6 +53,9 @@ void moe_route(const Context& context, const ops::MoeRoute& args);
 Result<std::unique_ptr<ops::ExpertBank>> pack_experts(const Context& context, DeviceMemory* memory,
                                                       const ops::ExpertTable& table);
 void moe_experts(const Context& context, const ops::MoeExperts& args);
+
+// step/
+void open_step(const Context& context, const ops::OpenStep& args);
 
 // sample/
 void sample(const Context& context, const ops::Sample& args);

@@ -6,53 +6,58 @@ namespace quire {
 
 namespace {
 
-SamplerPlan make_sampler(const Sequence& sequence, int32_t vocab_size) {
+void fill_sampler(const Sequence& sequence, int32_t vocab_size, SamplerPlan* plan) {
   const ops::SamplingSettings& settings = sequence.request.sampling;
-  SamplerPlan plan{.temperature = settings.temperature,
-                   .top_p = settings.top_p,
-                   .min_p = settings.min_p,
-                   .top_k = settings.top_k,
-                   .presence_penalty = settings.presence_penalty,
-                   .frequency_penalty = settings.frequency_penalty,
-                   .repetition_penalty = settings.repetition_penalty,
-                   .seed = settings.seed,
-                   .top_logprobs = settings.top_logprobs,
-                   .logit_bias = settings.logit_bias};
+  plan->temperature = settings.temperature;
+  plan->top_p = settings.top_p;
+  plan->min_p = settings.min_p;
+  plan->top_k = settings.top_k;
+  plan->presence_penalty = settings.presence_penalty;
+  plan->frequency_penalty = settings.frequency_penalty;
+  plan->repetition_penalty = settings.repetition_penalty;
+  plan->seed = settings.seed;
+  plan->top_logprobs = settings.top_logprobs;
+  plan->logit_bias.assign(settings.logit_bias.begin(), settings.logit_bias.end());
   if (settings.needs_context()) {
     const auto prompt_end = sequence.tokens.begin() + sequence.n_prompt;
-    plan.prompt.assign(sequence.tokens.begin(), prompt_end);
-    plan.generated.reserve(static_cast<size_t>(sequence.n_generated()));
+    plan->prompt.assign(sequence.tokens.begin(), prompt_end);
     for (auto token = prompt_end; token != sequence.tokens.end(); ++token) {
-      plan.generated.push_back({.literal = *token});
+      plan->generated.push_back({.literal = *token});
     }
+    if (sequence.next) plan->generated.push_back(*sequence.next);
   }
   if (const std::optional<ToolGrammar>& grammar = sequence.request.grammar) {
-    plan.mask.assign(token_mask_words(vocab_size), 0);
-    const TokenMask mask = TokenMask(plan.mask).first(token_mask_words(grammar->vocab_size()));
+    // The grammar knows what was chosen so far, and nothing is under way.
+    CHECK(!sequence.next);
+    plan->mask.assign(token_mask_words(vocab_size), 0);
+    const TokenMask mask = TokenMask(plan->mask).first(token_mask_words(grammar->vocab_size()));
     // An empty mask is passed on as it is: the sampler reports the dead end of that row.
     static_cast<void>(grammar->fill_mask(mask));
   }
-  return plan;
 }
 
 }  // namespace
 
-StepRow make_row(const Sequence& sequence, const ScheduledRow& scheduled,
-                 std::span<const TaggedPage> pages, int32_t vocab_size) {
-  CHECK(sequence.slot.has_value() && scheduled.first == sequence.computed);
-  StepRow row{.request = sequence.id,
-              .nonce = sequence.nonce,
-              .slot = *sequence.slot,
-              .first_position = scheduled.first,
-              .n_logits = scheduled.samples ? 1 : 0,
-              .pages = {pages.begin(), pages.end()},
-              .committed = sequence.computed};
-  row.tokens.reserve(static_cast<size_t>(scheduled.n_tokens));
-  for (int32_t i = 0; i < scheduled.n_tokens; ++i) {
-    row.tokens.push_back({.literal = sequence.tokens[static_cast<size_t>(scheduled.first + i)]});
+void fill_row(const Sequence& sequence, const ScheduledRow& scheduled,
+              std::span<const TaggedPage> pages, int32_t vocab_size, StepRow* row) {
+  CHECK(sequence.slot.has_value() && scheduled.first == sequence.planned);
+  row->request = sequence.id;
+  row->nonce = sequence.nonce;
+  row->slot = *sequence.slot;
+  row->first_position = scheduled.first;
+  row->n_logits = scheduled.samples ? 1 : 0;
+  row->pages.assign(pages.begin(), pages.end());
+  row->committed = sequence.computed;
+  row->tokens.clear();
+  for (int32_t i = scheduled.first; i < scheduled.first + scheduled.n_tokens; ++i) {
+    const bool is_known = i < sequence.n_tokens();
+    row->tokens.push_back(is_known ? TokenSource{.literal = sequence.tokens[static_cast<size_t>(i)]}
+                                   : *sequence.next);
   }
-  if (scheduled.samples) row.sampler = make_sampler(sequence, vocab_size);
-  return row;
+  row->sampler.prompt.clear();
+  row->sampler.generated.clear();
+  row->sampler.mask.clear();
+  if (scheduled.samples) fill_sampler(sequence, vocab_size, &row->sampler);
 }
 
 }  // namespace quire

@@ -10,9 +10,9 @@
 
 namespace quire {
 
-// The row of `sequence` for the tokens that `scheduled` names. `pages` holds all of them;
-// `vocab_size` is the model's.
-StepRow make_row(const Sequence& sequence, const ScheduledRow& scheduled,
-                 std::span<const TaggedPage> pages, int32_t vocab_size);
+// Makes `row` the row of `sequence` for the tokens that `scheduled` names. `pages` holds all of
+// them; `vocab_size` is the model's. What the row held before is kept for its memory only.
+void fill_row(const Sequence& sequence, const ScheduledRow& scheduled,
+              std::span<const TaggedPage> pages, int32_t vocab_size, StepRow* row);
 
 }  // namespace quire

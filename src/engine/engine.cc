@@ -46,11 +46,15 @@ struct Engine::State {
   Schedule schedule();
   void preempt(Sequence& sequence);
   void admit(Sequence& sequence);
-  // The row, with its pages; nothing when the request had to be failed or has to wait a step.
-  std::optional<StepRow> prepare(const ScheduledRow& scheduled);
+  // The row, with its pages; false when the request had to be failed or has to wait a step.
+  bool prepare(const ScheduledRow& scheduled, StepRow* row);
   void submit(const std::vector<ScheduledRow>& rows);
 
   // Results.
+  // Whether the next step can be planned from what the open one will have chosen.
+  bool can_plan_ahead() const;
+  // Reads open steps, oldest first, until so many are left.
+  void collect_until(size_t n_open);
   void complete(InFlight done);
   std::optional<Failure> check_result(Sequence& sequence, const StepRow& row,
                                       const StepRowResult& result);
@@ -72,6 +76,7 @@ struct Engine::State {
   std::deque<Sequence*> waiting;   // the queue; preempted requests at its head
   std::vector<SlotId> free_slots;
   std::deque<InFlight> in_flight;
+  std::vector<StepPlan> spare_plans;       // of steps that are over, kept for their memory
   std::vector<RunningView> running_views;  // kept between steps for their memory
   std::vector<WaitingView> waiting_views;
   Rng nonces;
@@ -182,8 +187,8 @@ void Engine::State::abort(RequestId id) {
 Schedule Engine::State::schedule() {
   running_views.clear();
   for (const Sequence* s : running) {
-    running_views.push_back(
-        {s->id, s->n_tokens(), s->computed, static_cast<int32_t>(pages.pages(*s).size())});
+    running_views.push_back({s->id, s->n_tokens_planned(), s->planned,
+                             static_cast<int32_t>(pages.pages(*s).size()), s->is_ending()});
   }
   waiting_views.clear();
   const size_t looked_at = std::min({waiting.size(), free_slots.size(), kAdmissionsMax});
@@ -200,6 +205,7 @@ Schedule Engine::State::schedule() {
 }
 
 void Engine::State::preempt(Sequence& sequence) {
+  CHECK(in_flight.empty());
   ++counters.preemptions;
   free_slots.push_back(*sequence.slot);
   pages.release(sequence);
@@ -223,37 +229,50 @@ void Engine::State::admit(Sequence& sequence) {
   counters.cached_tokens += static_cast<uint64_t>(sequence.computed);
 }
 
-std::optional<StepRow> Engine::State::prepare(const ScheduledRow& scheduled) {
+bool Engine::State::prepare(const ScheduledRow& scheduled, StepRow* row) {
   Sequence& sequence = *find(scheduled.request);
   // Fewer cached pages than the schedule counted on: it is asked again in the next step.
-  if (sequence.computed != scheduled.first) return std::nullopt;
+  if (sequence.planned != scheduled.first) return false;
   if (Status status = pages.grow(sequence, scheduled.new_pages); !status.ok()) {
     fail(sequence, {FailureKind::internal, std::move(status).error()});
-    return std::nullopt;
+    return false;
   }
   const std::span<const TaggedPage> held = pages.pages(sequence);
   if (Status status = pages.take(held, LeaseKind::step); !status.ok()) {
     fail(sequence, integrity_failure(status.error().message));
-    return std::nullopt;
+    return false;
   }
-  return make_row(sequence, scheduled, held, config.vocab_size);
+  fill_row(sequence, scheduled, held, config.vocab_size, row);
+  return true;
 }
 
 void Engine::State::submit(const std::vector<ScheduledRow>& rows) {
   InFlight next;
-  next.plan.step = last_step + 1;
-  next.plan.rows.reserve(rows.size());
-  for (const ScheduledRow& scheduled : rows) {
-    if (std::optional<StepRow> row = prepare(scheduled)) {
-      next.plan.rows.push_back(*std::move(row));
-    }
+  if (!spare_plans.empty()) {
+    next.plan = std::move(spare_plans.back());
+    spare_plans.pop_back();
   }
-  if (next.plan.rows.empty()) return;
+  next.plan.step = last_step + 1;
+  next.plan.rows.resize(rows.size());
+  size_t n_rows = 0;
+  for (const ScheduledRow& scheduled : rows) {
+    if (prepare(scheduled, &next.plan.rows[n_rows])) ++n_rows;
+  }
+  next.plan.rows.resize(n_rows);
+  if (n_rows == 0) return;
   ++last_step;
   // A plan that the executor refuses was built wrongly: a mistake of the engine, not of the world.
   Result<TicketId> ticket = executor.submit(next.plan, make_header(next.plan));
   CHECK(ticket.ok());
   next.ticket = ticket.value();
+  for (size_t r = 0; r < n_rows; ++r) {
+    const StepRow& row = next.plan.rows[r];
+    Sequence& sequence = *find(row.request);
+    sequence.planned += static_cast<int32_t>(row.tokens.size());
+    if (row.n_logits > 0) {
+      sequence.next = TokenSource{.ticket = next.ticket, .row = static_cast<int32_t>(r)};
+    }
+  }
   in_flight.push_back(std::move(next));
 }
 
@@ -327,7 +346,8 @@ void Engine::State::complete(InFlight done) {
   for (size_t i = 0; i < result.rows.size(); ++i) {
     const StepRow& row = done.plan.rows[i];
     Sequence* sequence = find(row.request);
-    if (sequence == nullptr) continue;  // aborted since
+    if (sequence == nullptr) continue;  // it has ended since
+    if (sequence->next && sequence->next->ticket == done.ticket) sequence->next.reset();
     if (std::optional<Failure> failure = check_result(*sequence, row, result.rows[i])) {
       fail(*sequence, *std::move(failure));
     } else {
@@ -340,11 +360,34 @@ void Engine::State::complete(InFlight done) {
   for (size_t i = 0; i < good.size(); ++i) {
     if (!good_results[i]->tokens.empty()) take_token(*good[i], good_results[i]->tokens.front());
   }
+  spare_plans.push_back(std::move(done.plan));
+}
+
+bool Engine::State::can_plan_ahead() const {
+  // What a grammar allows next depends on the token itself.
+  return std::ranges::none_of(
+      running, [](const Sequence* s) { return s->next && s->request.grammar.has_value(); });
+}
+
+void Engine::State::collect_until(size_t n_open) {
+  while (in_flight.size() > n_open) {
+    InFlight done = std::move(in_flight.front());
+    in_flight.pop_front();
+    complete(std::move(done));
+  }
 }
 
 bool Engine::State::step() {
-  if (sequences.empty()) return false;
+  if (sequences.empty()) {
+    collect_until(0);
+    return false;
+  }
+  if (!can_plan_ahead()) collect_until(0);
   Schedule plan = schedule();
+  if ((plan.preempt || plan.refuse) && !in_flight.empty()) {
+    collect_until(0);
+    plan = schedule();
+  }
   // Each preemption takes one request out of `running`: bounded by the slots.
   while (plan.preempt) {
     preempt(*find(*plan.preempt));
@@ -357,14 +400,12 @@ bool Engine::State::step() {
     return true;
   }
   for (const RequestId id : plan.admit) admit(*find(id));
+  const uint64_t before = last_step;
   submit(plan.rows);
-  // One step at a time. Submitting the next before collecting this one is a matter of the order
-  // of these lines: plans, leases and results are kept by ticket.
-  while (!in_flight.empty()) {
-    InFlight done = std::move(in_flight.front());
-    in_flight.pop_front();
-    complete(std::move(done));
-  }
+  // With nothing new to run, or nobody left to run it for, there is nothing to overlap with.
+  const bool overlaps = config.overlap == Overlap::on && last_step != before;
+  collect_until(overlaps ? 1 : 0);
+  if (sequences.empty()) collect_until(0);
   return true;
 }
 
@@ -380,6 +421,7 @@ EngineStats Engine::State::stats() const {
   stats.pages_used =
       stats.pages_total - stats.pages_free - stats.pages_cached - stats.pages_quarantined;
   stats.evicted_pages = pages.evicted();
+  stats.device_allocations = executor.allocations_after_start();
   stats.integrity_failed += pages.faults();
   stats.generation_tokens_per_second = generated.per_second_at(clock.now_us());
   return stats;
@@ -409,7 +451,11 @@ Status Engine::State::audit() const {
 Engine::Engine(const EngineConfig& config, Executor& executor, const Clock& clock, Log& log)
     : state_(std::make_unique<State>(config, executor, clock, log)) {}
 
-Engine::~Engine() { abort_all(); }
+Engine::~Engine() {
+  abort_all();
+  // The executor reads the directory, which ends with this.
+  state_->collect_until(0);
+}
 
 Result<RequestId> Engine::add(GenerateRequest request, std::unique_ptr<OutputSink> sink) {
   const RequestId id{state_->last_id + 1};
@@ -432,12 +478,13 @@ void Engine::abort_all() {
 }
 
 bool Engine::step() { return state_->step(); }
-bool Engine::is_idle() const { return state_->sequences.empty(); }
+bool Engine::is_idle() const { return state_->sequences.empty() && state_->in_flight.empty(); }
 EngineStats Engine::stats() const { return state_->stats(); }
 Status Engine::audit() const { return state_->audit(); }
 
 bool Engine::flush_cache() {
   if (!state_->running.empty()) return false;
+  state_->collect_until(0);
   state_->pages.flush();
   return true;
 }

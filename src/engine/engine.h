@@ -27,6 +27,7 @@ struct EngineStats {
   uint64_t prompt_tokens = 0, cached_tokens = 0, generation_tokens = 0;
   uint64_t preemptions = 0, evicted_pages = 0;
   uint64_t integrity_checked = 0, integrity_failed = 0;
+  uint64_t device_allocations = 0;          // after the start; there should be none
   double generation_tokens_per_second = 0;  // over the last second
 };
 

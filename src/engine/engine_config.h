@@ -12,6 +12,10 @@
 
 namespace quire {
 
+// Whether a step is submitted before the tokens of the one before it are read. It pays when the
+// executor is asynchronous, and changes no answer.
+enum class Overlap : uint8_t { off, on };
+
 struct EngineConfig {
   int32_t n_pages = 0;  // of the pool; page 0 is the null page and never used
   int32_t page_tokens = kPageTokens;
@@ -21,6 +25,7 @@ struct EngineConfig {
   int32_t queued_requests_max = 0;        // beyond those; past both together: resource_exhausted
   int32_t chunked_prefill_tokens = 2048;  // prompt tokens of a step, all requests together
   bool prefix_cache = true;
+  Overlap overlap = Overlap::off;
   PrefixDomain domain;  // lineage and formats (docs/formats/page_tag.md)
   uint64_t seed = 0;    // nonces and default sampling seeds
 };

@@ -70,6 +70,7 @@ class FaultyExecutor final : public ForwardingExecutor {
 class EngineTest : public testing::Test {
  protected:
   void start(const EngineConfig& config) {
+    engine_.reset();
     sim_ = std::make_unique<SimExecutor>(kModel, executor_limits(config), no_salt);
     executor_ = std::make_unique<FaultyExecutor>(*sim_);
     engine_ = std::make_unique<Engine>(config, *executor_, clock_, log_);
@@ -384,6 +385,150 @@ TEST_F(EngineTest, SwappedResultsReachNobody) {
     EXPECT_EQ(one.last().failure, FailureKind::integrity);
     EXPECT_TRUE(one.tokens.empty());
   }
+}
+
+// A step is submitted before the tokens of the one before it are read.
+class EngineOverlapTest : public EngineTest {
+ protected:
+  // Counts what is open, and what it was asked to compute.
+  class WatchingExecutor final : public ForwardingExecutor {
+   public:
+    using ForwardingExecutor::ForwardingExecutor;
+    Result<TicketId> submit(const StepPlan& plan, const StepHeader& header) override {
+      most_open = std::max(most_open, ++open);
+      for (const StepRow& row : plan.rows) {
+        ++rows;
+        if (row.tokens.front().literal < 0) ++rows_by_ticket;
+      }
+      return ForwardingExecutor::submit(plan, header);
+    }
+    StepResult collect_step(TicketId ticket) override {
+      --open;
+      return ForwardingExecutor::collect_step(ticket);
+    }
+    int open = 0, most_open = 0, rows = 0, rows_by_ticket = 0;
+  };
+
+  void start_overlapped(EngineConfig config) {
+    config.overlap = Overlap::on;
+    engine_.reset();
+    sim_ = std::make_unique<SimExecutor>(kModel, executor_limits(config), no_salt,
+                                         SimCompletion::when_asked);
+    executor_ = std::make_unique<FaultyExecutor>(*sim_);
+    watch_ = std::make_unique<WatchingExecutor>(*executor_);
+    engine_ = std::make_unique<Engine>(config, *watch_, clock_, log_);
+  }
+  void SetUp() override { start_overlapped(small_config()); }
+  void TearDown() override { engine_.reset(); }
+
+  std::unique_ptr<WatchingExecutor> watch_;
+};
+
+TEST_F(EngineOverlapTest, OneStepAheadAndNoneTooMany) {
+  const GenerateRequest request = request_of({1, 2, 3}, 6);
+  Heard heard;
+  add(request, heard);
+  step();
+  EXPECT_TRUE(heard.tokens.empty()) << "the first step was read before the second was submitted";
+  run_to_end();
+  EXPECT_EQ(heard.ids(), right(request));
+  EXPECT_EQ(watch_->most_open, 2);
+  EXPECT_EQ(watch_->rows, 6) << "a step past max_new_tokens";
+  EXPECT_EQ(watch_->rows_by_ticket, 5);
+  EXPECT_EQ(watch_->open, 0);
+  expect_all_pages_back();
+}
+
+TEST_F(EngineOverlapTest, AStopTokenWastesOneRowAndGivesItsPageBack) {
+  GenerateRequest request = request_of({1, 2, 3}, 20);
+  request.stop_tokens = {right(request)[5]};
+  Heard heard;
+  Heard other;
+  const GenerateRequest longer = request_of({9, 8}, 20);
+  add(request, heard);
+  add(longer, other);
+  run_to_end();
+  EXPECT_EQ(heard.last().finish, FinishReason::stop);
+  EXPECT_EQ(heard.ids(), right(request));
+  EXPECT_EQ(other.ids(), right(longer));
+  EXPECT_EQ(watch_->rows, 6 + 1 + 20);
+  expect_all_pages_back();
+}
+
+TEST_F(EngineOverlapTest, AbortEndsARequestWhereverItIs) {
+  const GenerateRequest request = request_of(counting_prompt(1, 30, kVocab), 8);
+  for (int steps = 0; steps <= 13; ++steps) {
+    start_overlapped(small_config());
+    Heard heard;
+    Heard neighbour;
+    const GenerateRequest other = request_of({5, 6, 7}, 12);
+    const RequestId id = add(request, heard);
+    add(other, neighbour);
+    for (int i = 0; i < steps; ++i) step();
+    const bool was_finished = heard.n_finishes == 1;
+    engine_->abort(id);
+    ASSERT_EQ(heard.n_finishes, 1) << "after " << steps << " steps";
+    EXPECT_EQ(heard.last().finish, was_finished ? FinishReason::length : FinishReason::aborted);
+    EXPECT_TRUE(engine_->audit().ok());
+    run_to_end();
+    EXPECT_EQ(neighbour.ids(), right(other));
+    expect_all_pages_back();
+  }
+}
+
+TEST_F(EngineOverlapTest, UnderPressureAllAnswersAreRight) {
+  EngineConfig config = small_config();
+  config.n_pages = 11;  // 40 tokens for 4 requests of up to 30
+  start_overlapped(config);
+  std::vector<Heard> heard(4);
+  std::vector<GenerateRequest> requests;
+  for (Token i = 0; i < 4; ++i) {
+    requests.push_back(request_of(counting_prompt(10 * i, 6, kVocab), 24));
+    add(requests.back(), heard[static_cast<size_t>(i)]);
+  }
+  run_to_end();
+  EXPECT_GT(engine_->stats().preemptions, 0U);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(heard[i].ids(), right(requests[i])) << i;
+  expect_all_pages_back();
+}
+
+// The step after a bad one is under way: it must not get out either.
+TEST_F(EngineOverlapTest, AFailedRowStopsTheRequestAndTheStepThatFollowedIt) {
+  for (const bool at_executor : {true, false}) {
+    start_overlapped(small_config());
+    Heard victim;
+    Heard neighbour;
+    const GenerateRequest one = request_of(counting_prompt(1, 6, kVocab), 10);
+    const GenerateRequest other = request_of(counting_prompt(50, 6, kVocab), 10);
+    add(one, victim);
+    add(other, neighbour);
+    for (int i = 0; i < 3; ++i) step();  // two tokens are out, the third is being chosen
+    if (at_executor) {
+      executor_->spoil_plan = [](StepPlan& plan) { plan.rows[0].sampler.mask.assign(2, 0); };
+    } else {
+      executor_->spoil_result = [](StepResult& result) {
+        result.rows[0].verdict = RowVerdict::bad_logits;
+        result.rows[0].tokens.clear();
+      };
+    }
+    const size_t before = victim.tokens.size();
+    run_to_end();
+    EXPECT_EQ(victim.last().finish, FinishReason::failed);
+    EXPECT_EQ(victim.tokens.size(), before + (at_executor ? 1 : 0));
+    EXPECT_EQ(neighbour.ids(), right(other));
+    EXPECT_EQ(engine_->stats().integrity_failed, 0U);
+    expect_all_pages_back();
+  }
+}
+
+TEST_F(EngineOverlapTest, TheEndOfTheEngineReadsWhatIsOpen) {
+  Heard heard;
+  add(request_of({1, 2, 3}, 40), heard);
+  step();
+  EXPECT_EQ(watch_->open, 1);
+  engine_.reset();
+  EXPECT_EQ(heard.last().finish, FinishReason::aborted);
+  EXPECT_EQ(watch_->open, 0);
 }
 
 TEST_F(EngineTest, FlushIsRefusedWhileRequestsRun) {

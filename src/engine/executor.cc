@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "ops/sample.h"
 
 namespace quire {
 
@@ -42,6 +43,12 @@ Status check_row(const StepRow& row, const PlanLimits& limits) {
                                      page.page.value, limits.n_pages - 1));
     }
   }
+  if (row.sampler.logit_bias.size() > size_t{ops::kLogitBiasMax} ||
+      row.sampler.prompt.size() + row.sampler.generated.size() >
+          static_cast<size_t>(limits.pages_max) * static_cast<size_t>(limits.page_tokens)) {
+    return invalid_argument(
+        format("request %llu: more biases or tokens than a row may have", request));
+  }
   return check_tokens(row, limits);
 }
 
@@ -64,9 +71,9 @@ Status check_plan(const StepPlan& plan, const PlanLimits& limits) {
   return {};
 }
 
-void check_row_pages(const StepRow& row, std::span<const PageEntry> directory,
+void check_row_pages(std::span<const TaggedPage> pages, std::span<const PageEntry> directory,
                      StepRowResult* result) {
-  for (const TaggedPage& page : row.pages) {
+  for (const TaggedPage& page : pages) {
     ++result->pages_checked;
     const PageEntry& entry = directory[static_cast<size_t>(page.page.value)];
     if (is_current(entry, page.tag)) continue;

@@ -1,7 +1,7 @@
 // Executor: the seam below the scheduler. Carries out steps and page operations, in order.
 //
 // Each call returns a ticket at once; `collect` gives a ticket's result, waiting for it when it
-// must. Tickets complete in the order in which they were given. An executor keeps no request state
+// must. Steps complete in the order in which they were given. An executor keeps no request state
 // beyond a step; what a row needs travels in the plan (docs/formats/step.md). The page directory is
 // the caller's; an executor reads it to check that every page of a row lives the life that the row
 // expects, and touches nothing for a row that fails.
@@ -41,14 +41,23 @@ struct PlanLimits {
 // what the format has room for and no executor does yet (more than one logit row).
 Status check_plan(const StepPlan& plan, const PlanLimits& limits);
 
-// Compares the row's (page, tag) pairs with the directory: counts them in `pages_checked`, and on
+// Compares a row's (page, tag) pairs with the directory: counts them in `pages_checked`, and on
 // the first that differs sets the verdict, the page and the tag that was found.
-void check_row_pages(const StepRow& row, std::span<const PageEntry> directory,
+void check_row_pages(std::span<const TaggedPage> pages, std::span<const PageEntry> directory,
                      StepRowResult* result);
+
+// Steps that may be submitted and not collected: one that runs, and the next.
+inline constexpr int kOpenStepsMax = 2;
 
 class Executor {
  public:
   virtual ~Executor() = default;
+
+  // True when a step is still being carried out when `submit` returns, so that it pays to submit
+  // the next one before this one is collected.
+  virtual bool is_asynchronous() const { return false; }
+  // How often memory was allocated where steps run, since the executor was made: none is needed.
+  virtual uint64_t allocations_after_start() const { return 0; }
 
   // The directory that rows are checked against from now on: host memory, entry p is page p's. It
   // outlives the steps that are submitted while it is watched.
@@ -56,11 +65,12 @@ class Executor {
 
   // A step. Refused (invalid_argument, unsupported) only when the plan breaks docs/formats/step.md.
   // `header` was made where the plan was made; when it is not the plan's, or the step is not the
-  // one after the last, every row answers bad_header.
+  // one after the last, every row answers bad_header. No more than kOpenStepsMax are open.
   virtual Result<TicketId> submit(const StepPlan& plan, const StepHeader& header) = 0;
   virtual StepResult collect_step(TicketId ticket) = 0;
 
-  // Whole pages; `from` and `to` have equal length and do not meet.
+  // Whole pages; `from` and `to` have equal length and do not meet. Pages that are sealed, verified
+  // or exported are written by no open step, and need not wait for one.
   virtual TicketId copy_pages(std::span<const PageId> from, std::span<const PageId> to) = 0;
   virtual TicketId fill_pages(std::span<const PageId> pages, std::byte value) = 0;
   virtual TicketId seal_pages(std::span<const SealTarget> targets) = 0;
@@ -73,7 +83,7 @@ class Executor {
   virtual TicketId import_pages(std::span<const PageId> pages,
                                 std::span<const std::byte> bytes) = 0;
 
-  // True when `ticket` and all before it are done.
+  // True when `ticket` and all steps before it are done.
   virtual bool is_done(TicketId ticket) = 0;
   virtual void wait(TicketId ticket) = 0;
 };

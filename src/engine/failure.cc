@@ -27,6 +27,8 @@ Failure to_failure(const StepRowResult& result) {
                                       static_cast<unsigned long long>(result.found_tag)));
     case RowVerdict::bad_header:
       return integrity_failure("the step's inputs were not those that were planned");
+    case RowVerdict::no_token:
+      return integrity_failure("an earlier step of the request gave no token");
   }
   CHECK(false);
   return {};

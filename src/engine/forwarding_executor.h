@@ -16,6 +16,8 @@ class ForwardingExecutor : public Executor {
   // `to` outlives this.
   explicit ForwardingExecutor(Executor& to) : to_(to) {}
 
+  bool is_asynchronous() const override { return to_.is_asynchronous(); }
+  uint64_t allocations_after_start() const override { return to_.allocations_after_start(); }
   void watch_directory(std::span<const PageEntry> directory) override {
     to_.watch_directory(directory);
   }

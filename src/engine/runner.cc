@@ -9,8 +9,7 @@ namespace quire {
 
 namespace {
 
-// Steps whose tokens can still be named by a later one: the one before, and one in reserve.
-constexpr size_t kRecentSteps = 2;
+constexpr int64_t kOpeningBytes = sizeof(ops::StepOpening);
 
 RowVerdict to_verdict(ops::SampleVerdict verdict) {
   switch (verdict) {
@@ -25,36 +24,78 @@ RowVerdict to_verdict(ops::SampleVerdict verdict) {
   return RowVerdict::bad_logits;
 }
 
-ops::SamplingSettings to_settings(const SamplerPlan& plan) {
-  return {.temperature = plan.temperature,
-          .top_p = plan.top_p,
-          .min_p = plan.min_p,
-          .top_k = plan.top_k,
-          .presence_penalty = plan.presence_penalty,
-          .frequency_penalty = plan.frequency_penalty,
-          .repetition_penalty = plan.repetition_penalty,
-          .seed = plan.seed,
-          .top_logprobs = plan.top_logprobs,
-          .logit_bias = plan.logit_bias};
+SampledLogprob to_logprob(const ops::SampledRow& row) {
+  SampledLogprob out{.token = row.token, .logprob = row.logprob};
+  for (int32_t i = 0; i < row.n_top; ++i) {
+    out.top.emplace_back(row.top_tokens[i], row.top_logprobs[i]);
+  }
+  return out;
+}
+
+bool is_genuine(const StepPlan& plan, const StepHeader& header, uint64_t step) {
+  const StepHeader expected = make_header(plan);
+  return header.step == step && header.step == expected.step && header.n_rows == expected.n_rows &&
+         header.nonce_sum == expected.nonce_sum && header.hash == expected.hash;
 }
 
 }  // namespace
 
 Result<std::unique_ptr<ModelExecutor>> ModelExecutor::make(Backend& backend, Model& model,
-                                                           const PlanLimits& limits) {
-  const KvPageLayout& layout = model.kv_layout();
+                                                           const PlanLimits& limits,
+                                                           RecordSteps record) {
   CHECK(limits.n_pages >= 2 && limits.rows_max > 0 && limits.tokens_max >= limits.rows_max &&
-        limits.pages_max > 0 && limits.page_tokens == layout.page_tokens);
+        limits.pages_max > 0 && limits.page_tokens == model.kv_layout().page_tokens);
   std::unique_ptr<ModelExecutor> executor(new ModelExecutor(backend, model, limits));
-  executor->pool_ = TRY(allocate(backend, int64_t{limits.n_pages} * layout.page_bytes, "KV pool"));
-  // ids, rows and positions of the tokens; the rows' pages and first tokens; the logit rows.
-  const int64_t inputs_max =
-      int64_t{3} * limits.tokens_max + int64_t{limits.rows_max} * (limits.pages_max + 2) + 1;
-  executor->inputs_ =
-      TRY(allocate(backend, inputs_max * int64_t{sizeof(int32_t)}, "inputs of a step"));
-  executor->staging_.resize(static_cast<size_t>(inputs_max));
-  executor->page_bytes_.resize(static_cast<size_t>(layout.page_bytes));
+  TRY_OK(executor->allocate_all());
+  if (record == RecordSteps::yes) executor->record_decodes();
+  executor->allocations_at_start_ = backend.memory().allocations();
   return executor;
+}
+
+Status ModelExecutor::allocate_all() {
+  const int64_t page_bytes = model_.kv_layout().page_bytes;
+  pool_ = TRY(allocate(backend_, int64_t{limits_.n_pages} * page_bytes, "KV pool"));
+  const int64_t inputs_bytes = step_inputs_bytes_max(limits_);
+  const int64_t results_bytes = kOpeningBytes + limits_.rows_max * int64_t{sizeof(ops::SampledRow)};
+  const int64_t kept_bytes = kRecentSteps * limits_.rows_max * int64_t{sizeof(Token)};
+  inputs_ = TRY(allocate(backend_, inputs_bytes, "inputs of a step"));
+  results_ = TRY(allocate(backend_, results_bytes, "results of a step"));
+  kept_ = TRY(allocate(backend_, kept_bytes, "sampled tokens"));
+  state_ = TRY(allocate(backend_, ops::kStepStateWords * int64_t{sizeof(uint64_t)}, "step count"));
+  backend_.fill(kept_.data(), kept_.bytes(), std::byte{0xff});
+  backend_.fill(state_.data(), state_.bytes(), std::byte{0});
+  // Padding reads and writes the null page.
+  backend_.fill(page_data(PageId{0}), page_bytes, std::byte{0});
+  for (StepSlot& slot : slots_) {
+    slot.inputs = TRY(allocate_host(backend_, inputs_bytes, "inputs of a step"));
+    slot.results = TRY(allocate_host(backend_, results_bytes, "results of a step"));
+    slot.fence = backend_.make_fence();
+  }
+  page_bytes_.resize(static_cast<size_t>(page_bytes));
+  live_.reserve(static_cast<size_t>(limits_.rows_max));
+  return {};
+}
+
+void ModelExecutor::record_decodes() {
+  StepSlot& slot = slots_[0];
+  const auto run_once = [&](const StepShape& shape, int64_t bytes) {
+    send_inputs(slot, bytes);
+    run(shape);
+    slot.fence->set();
+    slot.fence->wait();
+  };
+  // The largest step first: it makes the ops take all the memory they will ever want.
+  const StepShape largest = largest_shape(limits_);
+  run_once(largest, writer_.write_largest(++sent_, inputs_in(slot.inputs, largest)));
+  const auto warm_up = [&](int64_t n_rows) {
+    const StepShape shape = decode_shape(n_rows, limits_);
+    run_once(shape, writer_.write({}, {}, recent_, ++sent_, inputs_in(slot.inputs, shape)));
+  };
+  const Status recorded =
+      recordings_.record(backend_, limits_.rows_max, warm_up,
+                         [this](int64_t n_rows) { run(decode_shape(n_rows, limits_)); });
+  // A backend that cannot record runs its steps one op after the other.
+  static_cast<void>(recorded);
 }
 
 void ModelExecutor::watch_directory(std::span<const PageEntry> directory) {
@@ -62,282 +103,197 @@ void ModelExecutor::watch_directory(std::span<const PageEntry> directory) {
   directory_ = directory;
 }
 
-TicketId ModelExecutor::finish(Outcome outcome) {
-  const TicketId ticket{++last_ticket_};
-  // Only what somebody will collect is kept.
-  if (!std::holds_alternative<std::monostate>(outcome)) {
-    outcomes_.emplace(ticket.value, std::move(outcome));
-  }
-  return ticket;
-}
-
-template <class T>
-T ModelExecutor::collect(TicketId ticket) {
-  const auto found = outcomes_.find(ticket.value);
-  CHECK(found != outcomes_.end() && std::holds_alternative<T>(found->second));
-  T outcome = std::move(std::get<T>(found->second));
-  outcomes_.erase(found);
-  return outcome;
-}
-
-std::optional<Token> ModelExecutor::resolve(const TokenSource& source) const {
-  if (source.literal >= 0) return source.literal;
-  for (const Sampled& step : recent_) {
-    if (step.ticket != *source.ticket) continue;
-    if (source.row < 0 || static_cast<size_t>(source.row) >= step.rows.size()) return std::nullopt;
-    const std::vector<Token>& row = step.rows[static_cast<size_t>(source.row)];
-    if (source.index < 0 || static_cast<size_t>(source.index) >= row.size()) return std::nullopt;
-    return row[static_cast<size_t>(source.index)];
-  }
-  return std::nullopt;
-}
-
-Status ModelExecutor::check_sources(const StepPlan& plan) const {
-  for (const StepRow& row : plan.rows) {
-    const auto is_known = [&](const TokenSource& source) { return resolve(source).has_value(); };
-    if (!std::ranges::all_of(row.tokens, is_known) ||
-        !std::ranges::all_of(row.sampler.generated, is_known)) {
-      return invalid_argument(format("request %llu: a token of a step that gave none",
-                                     static_cast<unsigned long long>(row.request.value)));
-    }
-  }
-  return {};
+StepInputs ModelExecutor::inputs_in(const Buffer& buffer, const StepShape& shape) const {
+  return step_inputs_in({buffer.data(), static_cast<size_t>(buffer.bytes())}, shape);
 }
 
 Result<TicketId> ModelExecutor::submit(const StepPlan& plan, const StepHeader& header) {
   TRY_OK(check_plan(plan, limits_));
-  TRY_OK(check_sources(plan));
+  TRY_OK(recent_.check(plan));
   CHECK(static_cast<int64_t>(directory_.size()) == limits_.n_pages);
-  // The count of steps comes by a way of its own: a plan that was seen before is not run again.
   ++steps_;
-  const StepHeader expected = make_header(plan);
-  const bool is_genuine = header.step == steps_ && header.step == expected.step &&
-                          header.n_rows == expected.n_rows &&
-                          header.nonce_sum == expected.nonce_sum && header.hash == expected.hash;
-  StepResult result;
-  if (is_genuine) {
-    result = execute(plan);
+  StepSlot& slot = begin_slot(plan);
+  check_rows(plan, header, slot);
+  if (!live_.empty()) launch(plan, slot);
+  recent_.begin(slot.ticket, slot.sent);
+  for (const OpenRow& row : slot.rows) recent_.add_row(row.logit);
+  return slot.ticket;
+}
+
+ModelExecutor::StepSlot& ModelExecutor::begin_slot(const StepPlan& plan) {
+  StepSlot& slot = slots_[steps_ % kSlots];
+  CHECK(slot.state == SlotState::free);  // at most kOpenStepsMax are open
+  slot.state = SlotState::open;
+  slot.ticket = TicketId{++last_ticket_};
+  slot.sent = 0;
+  slot.result.step = plan.step;
+  slot.result.rows.clear();
+  slot.rows.clear();
+  slot.pages.clear();
+  slot.sources.clear();
+  return slot;
+}
+
+void ModelExecutor::check_rows(const StepPlan& plan, const StepHeader& header, StepSlot& slot) {
+  // The count of steps comes by a way of its own: a plan that was seen before is not run again.
+  const bool genuine = is_genuine(plan, header, steps_);
+  live_.clear();
+  for (size_t r = 0; r < plan.rows.size(); ++r) {
+    const StepRow& row = plan.rows[r];
+    StepRowResult& result =
+        slot.result.rows.emplace_back(StepRowResult{.request = row.request, .nonce = row.nonce});
+    OpenRow& open = slot.rows.emplace_back();
+    if (!genuine) {
+      result.verdict = RowVerdict::bad_header;
+      continue;
+    }
+    check_row_pages(row.pages, directory_, &result);
+    open.end = row.first_position + static_cast<int32_t>(row.tokens.size());
+    open.pages_begin = slot.pages.size();
+    slot.pages.insert(slot.pages.end(), row.pages.begin(), row.pages.end());
+    open.pages_end = slot.pages.size();
+    open.sources_begin = slot.sources.size();
+    const auto depend_on = [&slot](const std::vector<TokenSource>& tokens) {
+      std::ranges::copy_if(tokens, std::back_inserter(slot.sources),
+                           [](const TokenSource& source) { return source.literal < 0; });
+    };
+    depend_on(row.tokens);
+    depend_on(row.sampler.generated);
+    open.sources_end = slot.sources.size();
+    if (result.verdict == RowVerdict::ok && !has_its_tokens(slot, open)) {
+      result.verdict = RowVerdict::no_token;
+    }
+    open.is_live = result.verdict == RowVerdict::ok;
+    if (open.is_live) live_.push_back({.planned = r});
+  }
+}
+
+bool ModelExecutor::has_its_tokens(const StepSlot& slot, const OpenRow& row) const {
+  return std::all_of(slot.sources.begin() + static_cast<std::ptrdiff_t>(row.sources_begin),
+                     slot.sources.begin() + static_cast<std::ptrdiff_t>(row.sources_end),
+                     [this](const TokenSource& source) { return recent_.gives_token(source); });
+}
+
+void ModelExecutor::launch(const StepPlan& plan, StepSlot& slot) {
+  StepShape shape = shape_of(plan, live_);
+  for (const LiveRow& row : live_) slot.rows[row.planned].logit = row.logit;
+  const auto n_results = shape.n_logits;
+  const std::optional<DecodeRecordings::Recorded> recorded =
+      is_decode(plan, live_) ? recordings_.find(shape.n_rows) : std::nullopt;
+  if (recorded) shape = decode_shape(recorded->n_rows, limits_);
+
+  slot.sent = ++sent_;
+  send_inputs(slot, writer_.write(plan, live_, recent_, slot.sent, inputs_in(slot.inputs, shape)));
+  if (recorded) {
+    backend_.replay(recorded->recording);
   } else {
-    result.step = plan.step;
-    for (const StepRow& row : plan.rows) {
-      result.rows.push_back(
-          {.request = row.request, .nonce = row.nonce, .verdict = RowVerdict::bad_header});
-    }
+    run(shape);
   }
-  Sampled sampled{.ticket = TicketId{last_ticket_ + 1}};
-  for (const StepRowResult& row : result.rows) {
-    std::vector<Token>& tokens = sampled.rows.emplace_back();
-    for (const SampledLogprob& token : row.tokens) tokens.push_back(token.token);
-  }
-  recent_.push_back(std::move(sampled));
-  if (recent_.size() > kRecentSteps) recent_.pop_front();
-  return finish(std::move(result));
+  const int64_t bytes = kOpeningBytes + n_results * int64_t{sizeof(ops::SampledRow)};
+  backend_.fetch(slot.results.span().first(static_cast<size_t>(bytes)), results_.data());
+  slot.fence->set();
 }
 
-StepResult ModelExecutor::execute(const StepPlan& plan) {
-  StepResult result{.step = plan.step};
-  std::vector<LiveRow> live;
-  live.reserve(plan.rows.size());
-  for (const StepRow& row : plan.rows) {
-    StepRowResult& row_result =
-        result.rows.emplace_back(StepRowResult{.request = row.request, .nonce = row.nonce});
-    check_row_pages(row, directory_, &row_result);
-    if (row_result.verdict == RowVerdict::ok) live.push_back({result.rows.size() - 1});
+void ModelExecutor::send_inputs(const StepSlot& slot, int64_t bytes) {
+  backend_.send(inputs_.data(), slot.inputs.span().first(static_cast<size_t>(bytes)));
+}
+
+void ModelExecutor::run(const StepShape& shape) {
+  const StepInputs in = inputs_in(inputs_, shape);
+  const auto kept = kept_.view<Token>(kRecentSteps, int64_t{limits_.rows_max});
+  const auto state = state_.view<uint64_t>(ops::kStepStateWords);
+  ops::open_step(backend_, {.out = results_.view<ops::StepOpening>(int64_t{1}),
+                            .state = state,
+                            .inputs = in,
+                            .recent = kept});
+  const View<float, 2> logits = model_.forward({.ids = in.ids,
+                                                .tokens = token_rows(in),
+                                                .kv = {.pool = pool_.data(),
+                                                       .n_pages = limits_.n_pages,
+                                                       .layout = &model_.kv_layout(),
+                                                       .table = in.table},
+                                                .logit_rows = in.logit_rows});
+  auto* const sampled = reinterpret_cast<ops::SampledRow*>(results_.data() + kOpeningBytes);
+  ops::sample(backend_, {.out = view_of(sampled, shape.n_logits),
+                         .logits = logits,
+                         .rows = in.samplers,
+                         .words = in.extra,
+                         .recent = kept,
+                         .step = view_of<const uint64_t>(state.data, int64_t{1})});
+}
+
+ModelExecutor::StepSlot& ModelExecutor::slot_of(TicketId ticket) {
+  const auto found = std::ranges::find_if(slots_, [ticket](const StepSlot& slot) {
+    return slot.state != SlotState::free && slot.ticket == ticket;
+  });
+  CHECK(found != slots_.end());
+  return *found;
+}
+
+void ModelExecutor::read_up_to(TicketId ticket) {
+  // A row may depend on a token of the step before: in order.
+  for (size_t i = 1; i <= kSlots; ++i) {
+    StepSlot& slot = slots_[(steps_ + i) % kSlots];
+    if (slot.state == SlotState::open && slot.ticket.value <= ticket.value) read(slot);
   }
-  if (live.empty()) return result;
-  const ModelBatch batch = stage(plan, live);
-  const View<const float, 2> logits = model_.forward(batch);
-  for (const LiveRow& row : live) {
-    const StepRow& planned = plan.rows[row.planned];
-    result.rows[row.planned].accepted =
-        planned.first_position + static_cast<int32_t>(planned.tokens.size());
+}
+
+void ModelExecutor::read(StepSlot& slot) {
+  slot.state = SlotState::read;
+  if (slot.sent != 0) slot.fence->wait();
+  for (size_t r = 0; r < slot.rows.size(); ++r) {
+    if (slot.rows[r].is_live) read_row(slot, r);
+    if (slot.result.rows[r].tokens.empty()) recent_.void_row(slot.ticket, r);
   }
-  if (batch.logit_rows[0] > 0) sample(plan, live, logits, &result);
+}
+
+void ModelExecutor::read_row(StepSlot& slot, size_t row) {
+  const OpenRow& open = slot.rows[row];
+  StepRowResult& result = slot.result.rows[row];
+  const auto& opening = *reinterpret_cast<const ops::StepOpening*>(slot.results.data());
+  if (opening.is_good != 1 || opening.step != slot.sent) {
+    result.verdict = RowVerdict::bad_header;
+    return;
+  }
+  result.accepted = open.end;
+  if (!has_its_tokens(slot, open)) {
+    result.verdict = RowVerdict::no_token;
+    return;
+  }
+  if (open.logit >= 0) {
+    const auto* const rows =
+        reinterpret_cast<const ops::SampledRow*>(slot.results.data() + kOpeningBytes);
+    const ops::SampledRow& sampled = rows[open.logit];
+    result.verdict = to_verdict(static_cast<ops::SampleVerdict>(sampled.verdict));
+    if (result.verdict == RowVerdict::ok) result.tokens.push_back(to_logprob(sampled));
+  }
   // Again before a token leaves: what was read may have changed hands meanwhile.
-  for (const LiveRow& row : live) {
-    StepRowResult& row_result = result.rows[row.planned];
-    if (row_result.verdict == RowVerdict::ok) {
-      check_row_pages(plan.rows[row.planned], directory_, &row_result);
-    }
-    if (row_result.verdict != RowVerdict::ok) row_result.tokens.clear();
+  if (result.verdict == RowVerdict::ok) {
+    check_row_pages(
+        std::span(slot.pages).subspan(open.pages_begin, open.pages_end - open.pages_begin),
+        directory_, &result);
   }
-  return result;
+  if (result.verdict != RowVerdict::ok) result.tokens.clear();
 }
 
-ModelBatch ModelExecutor::stage(const StepPlan& plan, std::span<LiveRow> live) {
-  int64_t n_tokens = 0;
-  int64_t width = 1;  // of the page table: the longest row's
-  int64_t n_logits = 0;
-  TokenRows tokens;
-  for (LiveRow& row : live) {
-    const StepRow& planned = plan.rows[row.planned];
-    const auto row_tokens = static_cast<int64_t>(planned.tokens.size());
-    n_tokens += row_tokens;
-    tokens.count_row(row_tokens, planned.first_position + row_tokens);
-    width = std::max(width, static_cast<int64_t>(planned.pages.size()));
-    if (planned.n_logits > 0) row.logit = n_logits++;
-  }
-  const auto n_rows = static_cast<int64_t>(live.size());
-  int32_t* const ids = staging_.data();
-  int32_t* const rows = ids + n_tokens;
-  int32_t* const positions = rows + n_tokens;
-  int32_t* const table = positions + n_tokens;
-  int32_t* const row_begin = table + n_rows * width;
-  int32_t* const logit_rows = row_begin + n_rows + 1;
-  std::fill_n(table, n_rows * width, -1);
-  int64_t token = 0;
-  for (int64_t r = 0; r < n_rows; ++r) {
-    const StepRow& planned = plan.rows[live[static_cast<size_t>(r)].planned];
-    for (size_t k = 0; k < planned.pages.size(); ++k) {
-      table[r * width + static_cast<int64_t>(k)] = planned.pages[k].page.value;
-    }
-    int32_t position = planned.first_position;
-    row_begin[r] = static_cast<int32_t>(token);
-    for (const TokenSource& source : planned.tokens) {
-      ids[token] = *resolve(source);
-      rows[token] = static_cast<int32_t>(r);
-      positions[token++] = position++;
-    }
-    const int64_t logit = live[static_cast<size_t>(r)].logit;
-    if (logit >= 0) logit_rows[logit] = static_cast<int32_t>(token - 1);
-  }
-  row_begin[n_rows] = static_cast<int32_t>(n_tokens);
-  const auto used = static_cast<size_t>(3 * n_tokens + n_rows * (width + 1) + 1 + n_logits);
-  backend_.copy_in(inputs_.data(), std::as_bytes(std::span(staging_).first(used)));
-
-  const auto* const sent = reinterpret_cast<const int32_t*>(inputs_.data());
-  const int32_t* const sent_row_begin = sent + 3 * n_tokens + n_rows * width;
-  tokens.row = view_of(sent + n_tokens, n_tokens);
-  tokens.position = view_of(sent + 2 * n_tokens, n_tokens);
-  tokens.row_begin = view_of(sent_row_begin, n_rows + 1);
-  return {.ids = view_of(sent, n_tokens),
-          .tokens = tokens,
-          .kv = {.pool = pool_.data(),
-                 .n_pages = limits_.n_pages,
-                 .layout = &model_.kv_layout(),
-                 .table = view_of(sent + 3 * n_tokens, n_rows, width)},
-          .logit_rows = view_of(sent_row_begin + n_rows + 1, n_logits)};
-}
-
-void ModelExecutor::sample(const StepPlan& plan, std::span<const LiveRow> live,
-                           View<const float, 2> logits, StepResult* result) {
-  const auto n = static_cast<size_t>(logits[0]);
-  std::vector<ops::SamplingSettings> settings(n);
-  std::vector<std::vector<Token>> generated(n);
-  std::vector<ops::SampleRow> rows(n);
-  std::vector<ops::SampledToken> sampled(n);
-  for (const LiveRow& row : live) {
-    if (row.logit < 0) continue;
-    const auto i = static_cast<size_t>(row.logit);
-    const StepRow& planned = plan.rows[row.planned];
-    settings[i] = to_settings(planned.sampler);
-    for (const TokenSource& source : planned.sampler.generated) {
-      generated[i].push_back(*resolve(source));
-    }
-    rows[i] = {.settings = &settings[i],
-               .position = static_cast<uint64_t>(planned.first_position) + planned.tokens.size(),
-               .prompt = planned.sampler.prompt,
-               .generated = generated[i],
-               .mask = planned.sampler.mask};
-  }
-  ops::sample(backend_, {.out = sampled, .logits = logits, .rows = rows});
-  for (const LiveRow& row : live) {
-    if (row.logit < 0) continue;
-    ops::SampledToken& token = sampled[static_cast<size_t>(row.logit)];
-    StepRowResult& row_result = result->rows[row.planned];
-    row_result.verdict = to_verdict(token.verdict);
-    if (row_result.verdict != RowVerdict::ok) continue;
-    row_result.tokens.push_back(
-        {.token = token.token, .logprob = token.logprob, .top = std::move(token.top)});
-  }
-}
-
-StepResult ModelExecutor::collect_step(TicketId ticket) { return collect<StepResult>(ticket); }
-
-std::byte* ModelExecutor::page_data(PageId page) {
-  CHECK(page.value >= 0 && page.value < limits_.n_pages);
-  return pool_.data() + page.value * model_.kv_layout().page_bytes;
-}
-
-std::span<const std::byte> ModelExecutor::read_page(PageId page) {
-  backend_.copy_out(page_bytes_, page_data(page));
-  return page_bytes_;
-}
-
-TicketId ModelExecutor::copy_pages(std::span<const PageId> from, std::span<const PageId> to) {
-  CHECK(from.size() == to.size());
-  for (size_t i = 0; i < from.size(); ++i) {
-    backend_.copy_in(page_data(to[i]), read_page(from[i]));
-  }
-  return finish({});
-}
-
-TicketId ModelExecutor::fill_pages(std::span<const PageId> pages, std::byte value) {
-  for (const PageId page : pages) {
-    backend_.fill(page_data(page), model_.kv_layout().page_bytes, value);
-  }
-  return finish({});
-}
-
-TicketId ModelExecutor::seal_pages(std::span<const SealTarget> targets) {
-  std::vector<PageSeal> seals;
-  seals.reserve(targets.size());
-  for (const SealTarget& target : targets) {
-    seals.push_back(seal_page(model_.kv_layout(), target.logical, read_page(target.page)));
-  }
-  return finish(std::move(seals));
-}
-
-std::vector<PageSeal> ModelExecutor::collect_seals(TicketId ticket) {
-  return collect<std::vector<PageSeal>>(ticket);
-}
-
-TicketId ModelExecutor::verify_pages(std::span<const SealTarget> targets,
-                                     std::span<const PageSeal> expected) {
-  CHECK(targets.size() == expected.size());
-  std::vector<PageVerdict> verdicts;
-  verdicts.reserve(targets.size());
-  for (size_t i = 0; i < targets.size(); ++i) {
-    const PageSeal found =
-        seal_page(model_.kv_layout(), targets[i].logical, read_page(targets[i].page));
-    verdicts.push_back(found == expected[i] ? PageVerdict::ok : PageVerdict::mismatch);
-  }
-  return finish(std::move(verdicts));
-}
-
-std::vector<PageVerdict> ModelExecutor::collect_verdicts(TicketId ticket) {
-  return collect<std::vector<PageVerdict>>(ticket);
-}
-
-TicketId ModelExecutor::export_pages(std::span<const PageId> pages) {
-  std::vector<std::byte> bytes;
-  bytes.reserve(pages.size() * page_bytes_.size());
-  for (const PageId page : pages) {
-    const std::span<const std::byte> data = read_page(page);
-    bytes.insert(bytes.end(), data.begin(), data.end());
-  }
-  return finish(std::move(bytes));
-}
-
-std::vector<std::byte> ModelExecutor::collect_bytes(TicketId ticket) {
-  return collect<std::vector<std::byte>>(ticket);
-}
-
-TicketId ModelExecutor::import_pages(std::span<const PageId> pages,
-                                     std::span<const std::byte> bytes) {
-  CHECK(bytes.size() == pages.size() * page_bytes_.size());
-  for (size_t i = 0; i < pages.size(); ++i) {
-    backend_.copy_in(page_data(pages[i]),
-                     bytes.subspan(i * page_bytes_.size(), page_bytes_.size()));
-  }
-  return finish({});
+StepResult ModelExecutor::collect_step(TicketId ticket) {
+  read_up_to(ticket);
+  StepSlot& slot = slot_of(ticket);
+  slot.state = SlotState::free;
+  return std::move(slot.result);
 }
 
 bool ModelExecutor::is_done(TicketId ticket) {
   CHECK(ticket.value >= 1 && ticket.value <= last_ticket_);
-  return true;
+  return std::ranges::none_of(slots_, [ticket](const StepSlot& slot) {
+    return slot.state == SlotState::open && slot.ticket.value <= ticket.value && slot.sent != 0 &&
+           !slot.fence->is_passed();
+  });
 }
 
-void ModelExecutor::wait(TicketId ticket) { CHECK(is_done(ticket)); }
+void ModelExecutor::wait(TicketId ticket) {
+  CHECK(ticket.value >= 1 && ticket.value <= last_ticket_);
+  read_up_to(ticket);
+}
 
 }  // namespace quire

@@ -1,25 +1,33 @@
 // ModelExecutor: the Executor that runs a model on a Backend.
 //
-// Owns the KV pool's memory and the staging of a step's inputs, both allocated once. Knows pages as
-// bytes and rows as numbers; who holds what is the engine's. Carries each call out before it
-// returns its ticket. Used by one thread.
+// Owns the KV pool's memory and the inputs and results of steps, all allocated once. Knows pages as
+// bytes and rows as numbers; who holds what is the engine's. A step is: one copy of its inputs out
+// of a host slot that nothing else uses, the ops (recorded, when every row decodes), one copy of
+// its results back, a fence. `submit` asks for all of it and waits for nothing; tokens that a plan
+// names by ticket never come to the host first. Used by one thread.
 #pragma once
 
-#include <deque>
+#include <array>
 #include <memory>
-#include <optional>
 #include <span>
 #include <unordered_map>
 #include <variant>
 #include <vector>
 
+#include "engine/decode_recordings.h"
 #include "engine/executor.h"
+#include "engine/recent_tokens.h"
+#include "engine/step_writer.h"
 #include "model/model.h"
 #include "ops/backend.h"
+#include "ops/open_step.h"
 #include "ops/sample.h"
 #include "tensor/buffer.h"
 
 namespace quire {
+
+// Whether decode steps are recorded at start, on a backend that can: pays where launches cost.
+enum class RecordSteps : uint8_t { no, yes };
 
 class ModelExecutor final : public Executor {
  public:
@@ -27,8 +35,13 @@ class ModelExecutor final : public Executor {
   // least limits.tokens_max tokens and limits.rows_max logit rows. limits.vocab_size and
   // limits.page_tokens are the model's. Errors: resource_exhausted.
   static Result<std::unique_ptr<ModelExecutor>> make(Backend& backend, Model& model,
-                                                     const PlanLimits& limits);
+                                                     const PlanLimits& limits,
+                                                     RecordSteps record = RecordSteps::no);
 
+  bool is_asynchronous() const override { return backend_.is_asynchronous(); }
+  uint64_t allocations_after_start() const override {
+    return backend_.memory().allocations() - allocations_at_start_;
+  }
   void watch_directory(std::span<const PageEntry> directory) override;
   Result<TicketId> submit(const StepPlan& plan, const StepHeader& header) override;
   StepResult collect_step(TicketId ticket) override;
@@ -46,49 +59,89 @@ class ModelExecutor final : public Executor {
   void wait(TicketId ticket) override;
 
   int64_t pool_bytes() const { return pool_.bytes(); }
+  // Decode batch sizes that are recorded; 0 when steps are not.
+  size_t n_recordings() const { return recordings_.size(); }
 
  private:
-  using Outcome = std::variant<std::monostate, StepResult, std::vector<PageSeal>,
-                               std::vector<PageVerdict>, std::vector<std::byte>>;
-  // What a step sampled, kept for the steps whose tokens name it.
-  struct Sampled {
-    TicketId ticket;
-    std::vector<std::vector<Token>> rows;
+  using Outcome = std::variant<std::monostate, std::vector<PageSeal>, std::vector<PageVerdict>,
+                               std::vector<std::byte>>;
+  // A row of an open step: where its token will be, and what it depended on.
+  struct OpenRow {
+    int64_t logit = -1;
+    int32_t end = 0;  // length of the sequence whose keys are there afterwards
+    size_t pages_begin = 0, pages_end = 0;      // of `pages`
+    size_t sources_begin = 0, sources_end = 0;  // of `sources`
+    bool is_live = false;
   };
-  // A row of the plan that passed its checks: its place in the plan and in the batch.
-  struct LiveRow {
-    size_t planned;
-    int64_t logit = -1;  // row of the logits, or none
+  enum class SlotState : uint8_t { free, open, read };
+  // A step, from its submission until it is collected; its memory is kept for the next.
+  struct StepSlot {
+    SlotState state = SlotState::free;
+    TicketId ticket{0};
+    uint64_t sent = 0;  // 0: there was nothing to run
+    Buffer inputs;      // the backend's host memory
+    Buffer results;     // the same: StepOpening, then SampledRow [rows_max]
+    std::unique_ptr<Fence> fence;
+    StepResult result;  // complete when `read`
+    std::vector<OpenRow> rows;
+    std::vector<TaggedPage> pages;
+    std::vector<TokenSource> sources;  // tokens of earlier steps
   };
+  // One more than may be open: the slot that is written is never one that is read.
+  static constexpr size_t kSlots = kOpenStepsMax + 1;
 
   ModelExecutor(Backend& backend, Model& model, const PlanLimits& limits)
-      : backend_(backend), model_(model), limits_(limits) {}
+      : backend_(backend),
+        model_(model),
+        limits_(limits),
+        writer_(limits),
+        recent_(limits.rows_max) {}
 
+  Status allocate_all();
+  void record_decodes();
   TicketId finish(Outcome outcome);
   template <class T>
   T collect(TicketId ticket);
-  std::optional<Token> resolve(const TokenSource& source) const;
-  Status check_sources(const StepPlan& plan) const;
-  StepResult execute(const StepPlan& plan);
-  // Flattens the live rows into the staging buffer and sends it in one copy.
-  ModelBatch stage(const StepPlan& plan, std::span<LiveRow> live);
-  void sample(const StepPlan& plan, std::span<const LiveRow> live, View<const float, 2> logits,
-              StepResult* result);
-  std::span<const std::byte> read_page(PageId page);
+
+  StepSlot& slot_of(TicketId ticket);
+  StepSlot& begin_slot(const StepPlan& plan);
+  // Checks what can be checked before the step runs; the rows that are to run.
+  void check_rows(const StepPlan& plan, const StepHeader& header, StepSlot& slot);
+  // Sends the inputs, runs the step and asks for its results.
+  void launch(const StepPlan& plan, StepSlot& slot);
+  void send_inputs(const StepSlot& slot, int64_t bytes);
+  // All ops of a step whose inputs have been sent.
+  void run(const StepShape& shape);
+  StepInputs inputs_in(const Buffer& buffer, const StepShape& shape) const;
+  // Reads the results of open steps, in order, up to `ticket`.
+  void read_up_to(TicketId ticket);
+  void read(StepSlot& slot);
+  void read_row(StepSlot& slot, size_t row);
+  bool has_its_tokens(const StepSlot& slot, const OpenRow& row) const;
+
+  std::span<const std::byte> read_settled_page(PageId page);
   std::byte* page_data(PageId page);
 
   Backend& backend_;
   Model& model_;
   const PlanLimits limits_;
-  Buffer pool_;                        // [n_pages, page_bytes], in the backend's memory
-  Buffer inputs_;                      // int32 [inputs_max], in the backend's memory
-  std::vector<int32_t> staging_;       // [inputs_max], host
+  Buffer pool_;     // [n_pages, page_bytes], and all below, in the backend's memory
+  Buffer inputs_;   // of the step that runs
+  Buffer results_;  // StepOpening, then SampledRow [rows_max]
+  Buffer kept_;     // Token [kRecentSteps, rows_max]
+  Buffer state_;    // uint64 [ops::kStepStateWords]
+  std::array<StepSlot, kSlots> slots_;
+  StepWriter writer_;
+  RecentTokens recent_;
+  DecodeRecordings recordings_;
+  std::vector<LiveRow> live_;          // of the step being submitted
   std::vector<std::byte> page_bytes_;  // [page_bytes], host
   std::span<const PageEntry> directory_;
+  uint64_t allocations_at_start_ = 0;
   uint64_t last_ticket_ = 0;
-  uint64_t steps_ = 0;
+  uint64_t steps_ = 0;                              // submitted
+  uint64_t sent_ = 0;                               // of them, and of the warm-up, run
   std::unordered_map<uint64_t, Outcome> outcomes_;  // by ticket, until collected
-  std::deque<Sampled> recent_;
 };
 
 }  // namespace quire

@@ -27,6 +27,8 @@ class Planner {
     if (!add_decodes()) return preempt_last();
     add_prefills();
     admit();
+    const auto is_ending = [](const RunningView& row) { return row.is_ending; };
+    if (std::ranges::any_of(state_.running, is_ending)) return std::move(schedule_);
     if (schedule_.rows.empty() && state_.running.size() > 1) return preempt_last();
     if (schedule_.rows.empty() && !state_.running.empty()) {
       return {.refuse = state_.running.front().request};
@@ -44,6 +46,7 @@ class Planner {
   bool add_decodes() {
     for (const RunningView& row : state_.running) {
       CHECK(row.computed < row.n_tokens);
+      if (row.is_ending) continue;
       if (row.n_tokens - row.computed != 1) continue;
       const int32_t pages = missing_pages(row.n_tokens, row.n_pages, limits_.page_tokens);
       if (pages > available_) return state_.running.size() == 1;
@@ -56,7 +59,7 @@ class Planner {
   void add_prefills() {
     for (const RunningView& row : state_.running) {
       const int32_t left = row.n_tokens - row.computed;
-      if (left == 1) continue;
+      if (left == 1 || row.is_ending) continue;
       add_chunk(row.request, {row.computed, row.n_tokens, row.n_pages});
       // What the rest of the prompt will need is not given to newcomers.
       owed_ += missing_pages(row.n_tokens, row.n_pages, limits_.page_tokens);

@@ -22,9 +22,11 @@ namespace quire {
 // A request with a slot.
 struct RunningView {
   RequestId request;
-  int32_t n_tokens = 0;  // known: prompt and generated
-  int32_t computed = 0;  // of them, in pages; less than n_tokens
+  int32_t n_tokens = 0;  // prompt and generated, one that is being chosen included
+  int32_t computed = 0;  // of them, in pages when the open steps are done; less than n_tokens
   int32_t n_pages = 0;   // held
+  // Its last token is being chosen: there is nothing to run, and its pages come back soon.
+  bool is_ending = false;
 };
 
 // A request without one.
@@ -56,7 +58,8 @@ struct ScheduledRow {
 };
 
 struct Schedule {
-  // Set: carry this out, then ask again with the new state; nothing else is set.
+  // Set: carry this out, then ask again with the new state; nothing else is set. Not before the
+  // open steps are collected: what they end may make it needless.
   std::optional<RequestId> preempt;
   std::optional<RequestId> refuse;  // cannot run though all pages are free
   // Else: give slots and cached pages to these, in this order ...

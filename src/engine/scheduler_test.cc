@@ -40,6 +40,18 @@ TEST(Scheduler, NothingToDoIsAnEmptySchedule) {
   EXPECT_FALSE(schedule.preempt || schedule.refuse);
 }
 
+TEST(Scheduler, ARequestThatIsEndingIsNotRunAndNobodyGivesWayForIt) {
+  Picture picture{.running = {{RequestId{1}, 9, 8, 2, true}, {RequestId{2}, 9, 8, 3}}};
+  EXPECT_THAT(picture.schedule().rows, ElementsAre(is_row(2, 8, 1, 0, true)));
+  // Alone, and the pool is full: its pages come back by themselves.
+  picture.running = {{RequestId{1}, 9, 8, 2, true}};
+  picture.waiting = {{RequestId{3}, 8}};
+  picture.available_pages = 0;
+  const Schedule schedule = picture.schedule();
+  EXPECT_THAT(schedule.rows, IsEmpty());
+  EXPECT_FALSE(schedule.preempt || schedule.refuse);
+}
+
 TEST(Scheduler, DecodesComeFirstAndAPromptIsCutIntoChunks) {
   const Picture picture{.running = {{RequestId{1}, 30, 8, 2}, {RequestId{2}, 5, 4, 1}}};
   EXPECT_THAT(picture.schedule().rows,

@@ -9,6 +9,7 @@
 #include "base/ids.h"
 #include "engine/request.h"
 #include "format/page_directory.h"
+#include "format/step.h"
 
 namespace quire {
 
@@ -23,8 +24,11 @@ struct Sequence {
   // Set while it runs. Its pages are then in the page table's row of that slot.
   std::optional<SlotId> slot;
   int32_t computed = 0;       // leading tokens whose keys are in its pages
+  int32_t planned = 0;        // those that will be, when the open steps are done
   int32_t matched_pages = 0;  // leading pages that came from the prefix index
   int32_t sealed_pages = 0;   // leading pages that are sealed, those included
+  // The token after the last of `tokens`, when an open step chooses it.
+  std::optional<TokenSource> next;
   // identities[-1] of the chain, and as many of identities[k] as were needed so far.
   PageIdentity root;
   std::vector<PageIdentity> identities;
@@ -32,6 +36,10 @@ struct Sequence {
 
   int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
   int32_t n_generated() const { return n_tokens() - n_prompt; }
+  // Counts `next`, known or not.
+  int32_t n_tokens_planned() const { return n_tokens() + (next ? 1 : 0); }
+  // Whether `next` is the last token that it may have.
+  bool is_ending() const { return next && n_generated() + 1 >= request.max_new_tokens; }
 };
 
 }  // namespace quire

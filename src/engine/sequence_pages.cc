@@ -62,7 +62,7 @@ void SequencePages::attach(Sequence& sequence, SlotId slot) {
     table_.append(slot, page);
   }
   sequence.matched_pages = sequence.sealed_pages = table_.size(slot);
-  sequence.computed = sequence.matched_pages * pool_.page_tokens();
+  sequence.computed = sequence.planned = sequence.matched_pages * pool_.page_tokens();
 }
 
 Status SequencePages::grow(Sequence& sequence, int32_t n) {
@@ -130,7 +130,8 @@ void SequencePages::release(Sequence& sequence) {
   }
   table_.clear(*sequence.slot);
   sequence.slot.reset();
-  sequence.computed = sequence.matched_pages = sequence.sealed_pages = 0;
+  sequence.computed = sequence.planned = 0;
+  sequence.matched_pages = sequence.sealed_pages = 0;
 }
 
 void SequencePages::unpublish(const Sequence& sequence) {

@@ -90,6 +90,7 @@ class Gate final : public OutputSink {
 class ServiceTest : public testing::Test {
  protected:
   void start(const EngineConfig& config) {
+    service_.reset();
     executor_ = std::make_unique<SimExecutor>(kModel, executor_limits(config),
                                               [](RequestId) { return uint64_t{0}; });
     service_ = std::make_unique<EngineService>(config, *executor_, clock_, log_);

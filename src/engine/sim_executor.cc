@@ -61,12 +61,14 @@ std::vector<Token> right_answer(const SimModel& model, uint64_t salt,
   return answer;
 }
 
-SimExecutor::SimExecutor(const SimModel& model, const PlanLimits& limits, SaltOf salt_of)
+SimExecutor::SimExecutor(const SimModel& model, const PlanLimits& limits, SaltOf salt_of,
+                         SimCompletion completion)
     : model_(model),
       limits_(limits),
       salt_of_(std::move(salt_of)),
       cells_(static_cast<size_t>(limits.n_pages) * static_cast<size_t>(limits.page_tokens),
-             kUnwritten) {
+             kUnwritten),
+      completion_(completion) {
   CHECK(model.vocab_size > 0 && model.vocab_size == limits.vocab_size);
 }
 
@@ -98,54 +100,108 @@ uint64_t& SimExecutor::cell_at(const StepRow& row, int32_t position) {
   return cells_of(page)[static_cast<size_t>(position % limits_.page_tokens)];
 }
 
-StepRowResult SimExecutor::run_row(const StepRow& row) {
-  StepRowResult result{.request = row.request, .nonce = row.nonce};
-  check_row_pages(row, directory_, &result);
-  if (result.verdict != RowVerdict::ok) return result;
+Token SimExecutor::token_of(const TokenSource& source) const {
+  if (source.literal >= 0) return source.literal;
+  const auto step = std::ranges::find(recent_, *source.ticket, &Sampled::ticket);
+  CHECK(step != recent_.end());
+  return step->rows[static_cast<size_t>(source.row)];
+}
+
+void SimExecutor::run_row(const StepRow& row, StepRowResult* result) {
+  if (result->verdict != RowVerdict::ok) return;
   int32_t position = row.first_position;
   for (const TokenSource& source : row.tokens) {
-    // All tokens are literals while the engine runs one step at a time.
-    CHECK(source.literal >= 0);
+    const Token token = token_of(source);
+    if (token < 0) {
+      result->verdict = RowVerdict::no_token;
+      return;
+    }
     const uint64_t before =
         position == 0 ? model_.first_cell(salt_of_(row.request)) : cell_at(row, position - 1);
-    cell_at(row, position) = model_.next_cell(before, source.literal, position);
+    cell_at(row, position) = model_.next_cell(before, token, position);
     ++position;
   }
-  result.accepted = position;
-  if (row.n_logits == 0) return result;
+  result->accepted = position;
   uint64_t folded = 0;
-  for (int32_t read = 0; read < position; ++read) {
+  for (int32_t read = 0; read < position && row.n_logits > 0; ++read) {
     folded = model_.fold(folded, cell_at(row, read));
   }
+  check_row_pages(row.pages, directory_, result);
+  if (result->verdict != RowVerdict::ok || row.n_logits == 0) return;
   const Token token = model_.choose(folded, row.sampler.seed, row.sampler.mask);
   if (token < 0) {
-    result.verdict = RowVerdict::dead_end;
-    return result;
+    result->verdict = RowVerdict::dead_end;
+    return;
   }
   // Any pure function of what was read will do.
   const float logprob = -static_cast<float>(folded >> 40) * 0x1p-24F;
-  result.tokens.push_back({.token = token, .logprob = logprob});
-  return result;
+  result->tokens.push_back({.token = token, .logprob = logprob});
+}
+
+Status SimExecutor::check_sources(const StepPlan& plan) const {
+  const auto is_known = [this](const TokenSource& source) {
+    return source.literal >= 0 ||
+           std::ranges::find(jobs_, *source.ticket, &Job::ticket) != jobs_.end() ||
+           std::ranges::find(recent_, *source.ticket, &Sampled::ticket) != recent_.end();
+  };
+  for (const StepRow& row : plan.rows) {
+    if (!std::ranges::all_of(row.tokens, is_known)) {
+      return invalid_argument("a token of a step that is not known");
+    }
+  }
+  return {};
+}
+
+void SimExecutor::run_step(Job job) {
+  Sampled sampled{.ticket = job.ticket};
+  for (size_t r = 0; r < job.plan.rows.size(); ++r) {
+    StepRowResult& result = job.result.rows[r];
+    run_row(job.plan.rows[r], &result);
+    sampled.rows.push_back(result.tokens.empty() ? -1 : result.tokens.front().token);
+  }
+  recent_.push_back(std::move(sampled));
+  if (recent_.size() > kOpenStepsMax) recent_.pop_front();
+  outcomes_.emplace(job.ticket.value, std::move(job.result));
+}
+
+void SimExecutor::run_up_to(TicketId ticket) {
+  while (!jobs_.empty() && jobs_.front().ticket.value <= ticket.value) {
+    Job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    run_step(std::move(job));
+  }
 }
 
 Result<TicketId> SimExecutor::submit(const StepPlan& plan, const StepHeader& header) {
   TRY_OK(check_plan(plan, limits_));
+  TRY_OK(check_sources(plan));
   ++steps_;
+  CHECK(jobs_.size() < kOpenStepsMax);
   const bool is_genuine = header.step == steps_ && header.hash == hash_plan(plan);
-  StepResult result{.step = plan.step};
+  Job job{.ticket = TicketId{++last_ticket_}, .plan = plan, .result = {.step = plan.step}};
   for (const StepRow& row : plan.rows) {
-    result.rows.push_back(is_genuine ? run_row(row)
-                                     : StepRowResult{.request = row.request,
-                                                     .nonce = row.nonce,
-                                                     .verdict = RowVerdict::bad_header});
+    StepRowResult& result =
+        job.result.rows.emplace_back(StepRowResult{.request = row.request, .nonce = row.nonce});
+    if (is_genuine) {
+      check_row_pages(row.pages, directory_, &result);
+    } else {
+      result.verdict = RowVerdict::bad_header;
+    }
   }
-  return finish(std::move(result));
+  jobs_.push_back(std::move(job));
+  const TicketId ticket{last_ticket_};
+  if (completion_ == SimCompletion::at_once) run_all();
+  return ticket;
 }
 
-StepResult SimExecutor::collect_step(TicketId ticket) { return collect<StepResult>(ticket); }
+StepResult SimExecutor::collect_step(TicketId ticket) {
+  run_up_to(ticket);
+  return collect<StepResult>(ticket);
+}
 
 TicketId SimExecutor::copy_pages(std::span<const PageId> from, std::span<const PageId> to) {
   CHECK(from.size() == to.size());
+  run_all();
   for (size_t i = 0; i < from.size(); ++i) {
     std::ranges::copy(cells_of(from[i]), cells_of(to[i]).begin());
   }
@@ -153,6 +209,7 @@ TicketId SimExecutor::copy_pages(std::span<const PageId> from, std::span<const P
 }
 
 TicketId SimExecutor::fill_pages(std::span<const PageId> pages, std::byte value) {
+  run_all();
   for (const PageId page : pages) {
     std::ranges::fill(std::as_writable_bytes(cells_of(page)), value);
   }
@@ -205,6 +262,7 @@ std::vector<std::byte> SimExecutor::collect_bytes(TicketId ticket) {
 
 TicketId SimExecutor::import_pages(std::span<const PageId> pages,
                                    std::span<const std::byte> bytes) {
+  run_all();
   size_t offset = 0;
   for (const PageId page : pages) {
     const auto data = std::as_writable_bytes(cells_of(page));
@@ -217,9 +275,12 @@ TicketId SimExecutor::import_pages(std::span<const PageId> pages,
 
 bool SimExecutor::is_done(TicketId ticket) {
   CHECK(ticket.value >= 1 && ticket.value <= last_ticket_);
-  return true;
+  return jobs_.empty() || jobs_.front().ticket.value > ticket.value;
 }
 
-void SimExecutor::wait(TicketId ticket) { CHECK(is_done(ticket)); }
+void SimExecutor::wait(TicketId ticket) {
+  CHECK(ticket.value >= 1 && ticket.value <= last_ticket_);
+  run_up_to(ticket);
+}
 
 }  // namespace quire

@@ -4,11 +4,14 @@
 // stands for the whole history. A step reads cells only through the page table that the plan
 // carries, as attention would, and the next token is a function of all it read. So the right answer
 // of a request is known without any cache (`right_answer`), and one foreign, stale, misplaced or
-// unwritten cell changes it. The first cell depends on a salt given for the request: two tenants
-// with the same tokens have different cells. Deterministic; used by one thread.
+// unwritten cell changes it. A step may be put off as long as possible, as by a device that is far
+// behind: its cells are then read and written when somebody asks for its result. The first cell
+// depends on a salt given for the request: two tenants with the same tokens have different cells.
+// Deterministic; used by one thread.
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <span>
 #include <unordered_map>
@@ -36,12 +39,20 @@ struct SimModel {
 std::vector<Token> right_answer(const SimModel& model, uint64_t salt,
                                 const GenerateRequest& request);
 
+enum class SimCompletion : uint8_t {
+  at_once,     // as a CPU
+  when_asked,  // as a device, at its latest
+};
+
 class SimExecutor final : public Executor {
  public:
   using SaltOf = std::function<uint64_t(RequestId)>;
 
   // limits.vocab_size is the model's.
-  SimExecutor(const SimModel& model, const PlanLimits& limits, SaltOf salt_of);
+  SimExecutor(const SimModel& model, const PlanLimits& limits, SaltOf salt_of,
+              SimCompletion completion = SimCompletion::at_once);
+
+  bool is_asynchronous() const override { return completion_ == SimCompletion::when_asked; }
 
   void watch_directory(std::span<const PageEntry> directory) override { directory_ = directory; }
   Result<TicketId> submit(const StepPlan& plan, const StepHeader& header) override;
@@ -63,10 +74,28 @@ class SimExecutor final : public Executor {
   using Outcome = std::variant<std::monostate, StepResult, std::vector<PageSeal>,
                                std::vector<PageVerdict>, std::vector<std::byte>>;
 
+  // A step that was submitted, with its rows' first checks made.
+  struct Job {
+    TicketId ticket;
+    StepPlan plan;
+    StepResult result;
+  };
+  // What a step sampled, for the steps that name its tokens.
+  struct Sampled {
+    TicketId ticket;
+    std::vector<Token> rows;  // -1: none
+  };
+
   TicketId finish(Outcome outcome);
+  Status check_sources(const StepPlan& plan) const;
+  // Carries out the steps up to `ticket`, in order.
+  void run_up_to(TicketId ticket);
+  void run_all() { run_up_to(TicketId{last_ticket_}); }
+  void run_step(Job job);
+  Token token_of(const TokenSource& source) const;
   template <class T>
   T collect(TicketId ticket);
-  StepRowResult run_row(const StepRow& row);
+  void run_row(const StepRow& row, StepRowResult* result);
   std::span<uint64_t> cells_of(PageId page);
   uint64_t& cell_at(const StepRow& row, int32_t position);
   PageSeal seal_of(const SealTarget& target);
@@ -78,6 +107,9 @@ class SimExecutor final : public Executor {
   std::span<const PageEntry> directory_;
   uint64_t last_ticket_ = 0;
   uint64_t steps_ = 0;
+  const SimCompletion completion_;
+  std::deque<Job> jobs_;                            // submitted and put off, oldest first
+  std::deque<Sampled> recent_;                      // of the last steps carried out
   std::unordered_map<uint64_t, Outcome> outcomes_;  // by ticket, until collected
 };
 

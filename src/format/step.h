@@ -83,6 +83,7 @@ enum class RowVerdict : uint8_t {
   stale_page,   // a page's tag is not the expected one
   stale_write,  // a KV write was dropped for the same reason
   bad_header,   // the staging slot did not hold this step
+  no_token,     // a token of the row was to come from an earlier step, and its row gave none
 };
 
 struct SampledLogprob {

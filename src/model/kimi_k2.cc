@@ -22,7 +22,7 @@ KimiK2::KimiK2(const ModelConfig& config, const ModelWeights& weights, Backend& 
       rope_(std::move(rope)),
       activations_(std::move(activations)) {}
 
-View<const float, 2> KimiK2::forward(const ModelBatch& batch) {
+View<float, 2> KimiK2::forward(const ModelBatch& batch) {
   StepBuffers s = activations_.step(batch.ids[0], batch.logit_rows[0]);
   const BlockContext context{backend_, config_, options_, rope_};
   const auto eps = static_cast<float>(config_.norm_eps);

@@ -19,7 +19,7 @@ class KimiK2 final : public Model {
 
   const ModelConfig& config() const override { return config_; }
   const KvPageLayout& kv_layout() const override { return kv_layout_; }
-  View<const float, 2> forward(const ModelBatch& batch) override;
+  View<float, 2> forward(const ModelBatch& batch) override;
 
  private:
   KimiK2(const ModelConfig& config, const ModelWeights& weights, Backend& backend,

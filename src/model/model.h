@@ -46,8 +46,10 @@ class Model {
   virtual const KvPageLayout& kv_layout() const = 0;
 
   // Runs the batch, appending its keys to the pages. Returns [n_logits, vocab] in the backend's
-  // memory, valid until the next call. Batches past the limits are a programmer error.
-  virtual View<const float, 2> forward(const ModelBatch& batch) = 0;
+  // memory, the caller's to change, valid until the next call. Batches past the limits are a
+  // programmer error. What it asks of the backend depends on the shapes of `batch` alone, so that
+  // it can be recorded.
+  virtual View<float, 2> forward(const ModelBatch& batch) = 0;
 };
 
 // A model of any supported architecture. `weights` and `backend` outlive it.

@@ -29,6 +29,27 @@ class PlainUpload final : public Upload {
   Backend& backend_;
 };
 
+// Of a backend whose calls are done when they return.
+class PassedFence final : public Fence {
+ public:
+  void set() override {}
+  bool is_passed() const override { return true; }
+  void wait() const override {}
+};
+
+Result<Buffer> allocate_from(Memory& memory, Backend& backend, int64_t bytes,
+                             std::string_view what) {
+  CHECK(bytes > 0);
+  std::byte* data = memory.allocate(bytes);
+  if (data == nullptr) {
+    return resource_exhausted(
+        format("no memory on %s for %.*s: %s asked, %s free", std::string(backend.name()).c_str(),
+               static_cast<int>(what.size()), what.data(), human_bytes(bytes).c_str(),
+               human_bytes(backend.memory_info().free).c_str()));
+  }
+  return Buffer(&memory, data, bytes);
+}
+
 }  // namespace
 
 std::unique_ptr<Upload> Backend::start_upload(int) { return std::make_unique<PlainUpload>(*this); }
@@ -37,16 +58,23 @@ std::unique_ptr<Stopwatch> Backend::make_stopwatch(int32_t n_marks) {
   return std::make_unique<HostStopwatch>(n_marks);
 }
 
+std::unique_ptr<Fence> Backend::make_fence() {
+  CHECK(!is_asynchronous());
+  return std::make_unique<PassedFence>();
+}
+
+Result<RecordingId> Backend::record(const std::function<void()>&) {
+  return unsupported(std::string(name()) + " records no calls");
+}
+
+void Backend::replay(RecordingId) { CHECK(false); }
+
 Result<Buffer> allocate(Backend& backend, int64_t bytes, std::string_view what) {
-  CHECK(bytes > 0);
-  std::byte* data = backend.memory().allocate(bytes);
-  if (data == nullptr) {
-    return resource_exhausted(
-        format("no memory on %s for %.*s: %s asked, %s free", std::string(backend.name()).c_str(),
-               static_cast<int>(what.size()), what.data(), human_bytes(bytes).c_str(),
-               human_bytes(backend.memory_info().free).c_str()));
-  }
-  return Buffer(&backend.memory(), data, bytes);
+  return allocate_from(backend.memory(), backend, bytes, what);
+}
+
+Result<Buffer> allocate_host(Backend& backend, int64_t bytes, std::string_view what) {
+  return allocate_from(backend.host_memory(), backend, bytes, what);
 }
 
 }  // namespace quire

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -36,6 +37,7 @@ struct MoeExperts;
 struct ExpertTable;
 class ExpertBank;
 struct GatherRows;
+struct OpenStep;
 struct Sample;
 struct RandomFill;
 }  // namespace ops
@@ -44,6 +46,22 @@ struct RandomFill;
 struct MemoryInfo {
   int64_t free = 0;   // what can be allocated now
   int64_t total = 0;  // what the device, or the machine, has
+};
+
+// A point in the order of a backend's calls, which the host may ask about.
+class Fence {
+ public:
+  virtual ~Fence() = default;
+  // Behind every call so far; no longer where it was before.
+  virtual void set() = 0;
+  // Whether everything before it is done; so it is before the first set().
+  virtual bool is_passed() const = 0;
+  virtual void wait() const = 0;
+};
+
+// Names calls that a backend has recorded.
+struct RecordingId {
+  int32_t value = -1;
 };
 
 class Backend {
@@ -77,6 +95,31 @@ class Backend {
   virtual bool keeps_raw_experts() const { return false; }
   virtual Result<std::unique_ptr<ops::ExpertBank>> pack_experts(const ops::ExpertTable& table) = 0;
 
+  // True when calls return before their work is done: the host does well to give the next step
+  // before it asks for the results of this one.
+  virtual bool is_asynchronous() const { return false; }
+  // Host memory that `send` and `fetch` copy from and to. Outlives every Buffer made from it.
+  virtual Memory& host_memory() { return memory(); }
+  // copy_in from host_memory(), straight: `from_host` stays as it is until a fence set afterwards
+  // has been passed.
+  virtual void send(std::byte* to, std::span<const std::byte> from_host) { copy_in(to, from_host); }
+  // copy_out to host_memory() without waiting: complete when a fence set afterwards has been
+  // passed.
+  virtual void fetch(std::span<std::byte> to_host, const std::byte* from) {
+    copy_out(to_host, from);
+  }
+  // copy_out of bytes that no unfinished call writes: waits for none of them.
+  virtual void copy_out_settled(std::span<std::byte> to_host, const std::byte* from) {
+    copy_out(to_host, from);
+  }
+  virtual std::unique_ptr<Fence> make_fence();
+  // Keeps what `calls` asks of this backend, so that `replay` asks the same again, on the same
+  // memory, at the cost of one call. Whether it is also carried out now is not said: the same calls
+  // were made once before, and what they write does not matter. Only ops, `fill` and copies within
+  // the device can be recorded. Errors: unsupported.
+  virtual Result<RecordingId> record(const std::function<void()>& calls);
+  virtual void replay(RecordingId recording);
+
   virtual void embed(const ops::Embed& args) = 0;
   virtual void rms_norm(const ops::RmsNorm& args) = 0;
   virtual void linear(const ops::Linear& args) = 0;
@@ -94,10 +137,13 @@ class Backend {
   virtual void moe_route(const ops::MoeRoute& args) = 0;
   virtual void moe_experts(const ops::MoeExperts& args) = 0;
   virtual void gather_rows(const ops::GatherRows& args) = 0;
+  virtual void open_step(const ops::OpenStep& args) = 0;
   virtual void sample(const ops::Sample& args) = 0;
 };
 
 // A Buffer of `bytes` (> 0), or resource_exhausted naming `what`.
 Result<Buffer> allocate(Backend& backend, int64_t bytes, std::string_view what);
+// The same, of the backend's host memory.
+Result<Buffer> allocate_host(Backend& backend, int64_t bytes, std::string_view what);
 
 }  // namespace quire

@@ -15,8 +15,11 @@
 //      order of id, at counter_uniform(seed, position);
 //   5. log-probabilities are of the distribution of step 3 before temperature and truncation
 //      (log_softmax), for the chosen token and the `top_logprobs` largest.
-// All arguments are in HOST memory except `logits`. Errors: none; a row whose mask admits no token
-// is `dead_end`.
+// A row whose mask admits no token is `dead_end`. Errors: none.
+//
+// Rows come as SamplerRow (format/step_inputs.h), encoded from settings by `encode_sampler`. All
+// views are in the backend's memory: nothing waits, and the answer stays where the next step finds
+// it. `sample_now` is the same for one caller who wants the answer at once.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +28,13 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "format/step_inputs.h"
 #include "ops/backend.h"
 
 namespace quire::ops {
+
+inline constexpr int32_t kTopLogprobsMax = 20;
+inline constexpr int32_t kLogitBiasMax = 1024;  // tokens with a bias, in a row
 
 struct SamplingSettings {
   float temperature = 1.0F;         // [0, 2]
@@ -38,38 +45,79 @@ struct SamplingSettings {
   float frequency_penalty = 0.0F;   // [-2, 2]
   float repetition_penalty = 1.0F;  // (0, 2]
   uint64_t seed = 0;
-  int32_t top_logprobs = 0;  // [0, 20]
-  std::vector<std::pair<Token, float>> logit_bias;
+  int32_t top_logprobs = 0;                         // [0, kTopLogprobsMax]
+  std::vector<std::pair<Token, float>> logit_bias;  // at most kLogitBiasMax
 
   bool needs_context() const {
     return presence_penalty != 0 || frequency_penalty != 0 || repetition_penalty != 1;
   }
 };
 
-struct SampleRow {
-  const SamplingSettings* settings = nullptr;
-  uint64_t position = 0;             // of the token that is chosen, in its sequence: the counter
-  std::span<const Token> prompt;     // for the repetition penalty; may be empty
-  std::span<const Token> generated;  // for all penalties; may be empty
-  std::span<const uint64_t> mask;    // bit t of word t / 64: token t is allowed; empty: all are
+enum class SampleVerdict : uint8_t { ok, bad_logits, dead_end };
+
+// A row's answer, as a backend writes it.
+struct SampledRow {
+  int32_t verdict = 0;  // SampleVerdict
+  int32_t token = -1;
+  float logprob = 0;
+  // `top_logprobs` of them, descending; fewer where fewer tokens are admitted.
+  int32_t n_top = 0;
+  int32_t top_tokens[kTopLogprobsMax] = {};
+  float top_logprobs[kTopLogprobsMax] = {};
 };
 
-enum class SampleVerdict : uint8_t { ok, bad_logits, dead_end };
+struct Sample {
+  View<SampledRow, 1> out;         // [n]
+  View<float, 2> logits;           // [n, vocab]; undefined afterwards
+  View<const SamplerRow, 1> rows;  // [n]
+  View<const int32_t, 1> words;    // what the rows' slices are of
+  View<int32_t, 2> recent;         // [k, >= n] kept tokens: read by reference, and ...
+  View<const uint64_t, 1> step;    // [1] ... recent[step % k, i] = out[i].token
+};
+
+void sample(Backend& backend, const Sample& args);
+
+// Lists of the rows of a step, one after another in words that the caller owns.
+class SamplerWords {
+ public:
+  explicit SamplerWords(std::span<int32_t> words) : words_(words) {}
+  // What does not fit is a programmer error.
+  void add(int32_t word) {
+    CHECK(used_ < static_cast<int32_t>(words_.size()));
+    words_[static_cast<size_t>(used_++)] = word;
+  }
+  int32_t used() const { return used_; }
+
+ private:
+  std::span<int32_t> words_;
+  int32_t used_ = 0;
+};
+
+// What a row needs beside its settings.
+struct SamplerContext {
+  uint64_t position = 0;               // of the token that is chosen, in its sequence: the counter
+  std::span<const Token> prompt;       // for the repetition penalty; may be empty
+  std::span<const int32_t> generated;  // for all penalties: tokens, or references to recent ones
+  std::span<const uint64_t> mask;      // bit t of word t / 64: token t is allowed; empty: all are
+};
+
+SamplerRow encode_sampler(const SamplingSettings& settings, const SamplerContext& context,
+                          int64_t vocab, SamplerWords& words);
+
+// Words that a row of `context_tokens` may take at most.
+int64_t sampler_words_max(int64_t context_tokens, int64_t vocab);
 
 struct SampledToken {
   SampleVerdict verdict = SampleVerdict::ok;
   Token token = -1;
   float logprob = 0;
-  // `top_logprobs` of them, descending; fewer where fewer tokens are admitted.
   std::vector<std::pair<Token, float>> top;
 };
 
-struct Sample {
-  std::span<SampledToken> out;      // [n], host
-  View<const float, 2> logits;      // [n, vocab]
-  std::span<const SampleRow> rows;  // [n], host
-};
+SampledToken decode_sampled(const SampledRow& row);
 
-void sample(Backend& backend, const Sample& args);
+// Samples one row of `logits` and waits. Allocates: for tests and tools, not for a step.
+Result<SampledToken> sample_now(Backend& backend, View<float, 2> logits,
+                                const SamplingSettings& settings, const SamplerContext& context);
 
 }  // namespace quire::ops

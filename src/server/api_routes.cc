@@ -53,6 +53,7 @@ Json stats_object(const EngineStats& stats) {
           {"cached_tokens", stats.cached_tokens},
           {"generation_tokens", stats.generation_tokens},
           {"preemptions", stats.preemptions},
+          {"device_allocations_after_start", stats.device_allocations},
           {"last_gen_throughput", stats.generation_tokens_per_second}};
 }
 

@@ -90,6 +90,8 @@ struct Metrics::Series {
   Counter& checked = counter("quire:integrity_checks_total", "Checks of page tags");
   Counter& mismatched = counter("quire:integrity_failures_total", "Checks that failed");
   Gauge& quarantined = gauge("quire:pages_quarantined", "Pages kept from use after a fault");
+  Counter& allocations =
+      counter("quire:device_allocations_total", "Allocations on the device after the start");
   Gauge& connections = gauge("quire:connections", "Open connections");
   Counter& refused = counter("quire:http_refused_total", "What came in and was not HTTP for us");
   Counter& gone = counter("quire:clients_gone_total", "Clients that left before their answer");
@@ -150,6 +152,7 @@ std::string Metrics::render(const EngineStats& engine, const ServerCounts& serve
   advance(s.steps, engine.steps);
   advance(s.checked, engine.integrity_checked);
   advance(s.mismatched, engine.integrity_failed);
+  advance(s.allocations, engine.device_allocations);
   s.quarantined.Set(engine.pages_quarantined);
   s.connections.Set(server.connections);
   s.http_active.Set(server.exchanges_active);

@@ -22,6 +22,8 @@ class Memory {
   // `bytes` > 0. Null when there is no memory left.
   virtual std::byte* allocate(int64_t bytes) = 0;
   virtual void release(std::byte* data, int64_t bytes) = 0;
+  // How often memory was given, where that is counted: what runs in steady state adds nothing.
+  virtual uint64_t allocations() const { return 0; }
 };
 
 class Buffer {

@@ -82,6 +82,7 @@ class MemoryBackend final : public Backend, private Memory {
   void moe_route(const ops::MoeRoute&) override { CHECK(false); }
   void moe_experts(const ops::MoeExperts&) override { CHECK(false); }
   void gather_rows(const ops::GatherRows&) override { CHECK(false); }
+  void open_step(const ops::OpenStep&) override { CHECK(false); }
   void sample(const ops::Sample&) override { CHECK(false); }
 
   std::vector<uint8_t> packed_up;  // of expert 0 in INT4, as it was when the last layer was packed

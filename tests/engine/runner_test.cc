@@ -102,6 +102,75 @@ TEST_F(RunnerTest, ATokenMayBeWhatAnEarlierStepSampled) {
   EXPECT_EQ(by_ticket.rows[0].tokens[0].logprob, by_literal.rows[0].tokens[0].logprob);
 }
 
+TEST_F(RunnerTest, ATokenOfARowThatFailedIsNoToken) {
+  StepRow bad = row_of(1, {1, 2, 3}, page(1));
+  bad.sampler.mask.assign(token_mask_words(config_.vocab_size), 0);
+  const StepPlan first = next_plan({bad, row_of(2, {7, 8}, page(2))});
+  const Result<TicketId> ticket = tiny_.executor->submit(first, make_header(first));
+  ASSERT_TRUE(ticket.ok());
+  StepRow after = row_of(1, {0}, page(1));
+  after.first_position = 3;
+  after.tokens[0] = {.ticket = ticket.value(), .row = 0};
+  StepRow neighbour = row_of(2, {0}, page(2));
+  neighbour.first_position = 2;
+  neighbour.tokens[0] = {.ticket = ticket.value(), .row = 1};
+  const StepResult result = run(next_plan({after, neighbour}));
+  EXPECT_EQ(result.rows[0].verdict, RowVerdict::no_token);
+  EXPECT_TRUE(result.rows[0].tokens.empty());
+  EXPECT_EQ(result.rows[1].verdict, RowVerdict::ok);
+  EXPECT_EQ(tiny_.executor->collect_step(ticket.value()).rows[0].verdict, RowVerdict::dead_end);
+}
+
+// 17 rows run as a recorded step of 20.
+TEST_F(RunnerTest, PaddingChangesNoByte) {
+  EngineConfig config = config_;
+  config.n_pages = 30;
+  config.running_requests_max = 20;
+  std::vector<PageEntry> directory(30);
+  for (size_t p = 1; p < directory.size(); ++p) {
+    directory[p] = {.tag = 100 + p, .state = PageState::filling};
+  }
+  std::vector<StepResult> results;
+  std::vector<std::vector<std::byte>> bytes;
+  for (const RecordSteps record : {RecordSteps::no, RecordSteps::yes}) {
+    const TinyExecutor tiny = make_tiny_executor(tiny_model_, config, record);
+    EXPECT_EQ(tiny.executor->n_recordings(), record == RecordSteps::yes ? 17U : 0U);
+    tiny.executor->watch_directory(directory);
+    StepPlan plan{.step = 1};
+    std::vector<PageId> pages;
+    for (int32_t r = 1; r <= 17; ++r) {
+      plan.rows.push_back(row_of(static_cast<uint64_t>(r), {r, r + 1}, page(r)));
+      pages.push_back(PageId{r});
+    }
+    tiny.executor->fill_pages(pages, std::byte{0});
+    plan.rows[3].sampler.mask.assign(token_mask_words(config.vocab_size), ~uint64_t{7});
+    const TicketId prompts = tiny.executor->submit(plan, make_header(plan)).value();
+    plan.step = 2;
+    for (int32_t r = 0; r < 17; ++r) {
+      StepRow& row = plan.rows[static_cast<size_t>(r)];
+      row.first_position = 2;
+      row.tokens = {{.ticket = prompts, .row = r}};
+    }
+    const TicketId decodes = tiny.executor->submit(plan, make_header(plan)).value();
+    tiny.executor->wait(decodes);
+    EXPECT_TRUE(tiny.executor->is_done(decodes));
+    results.push_back(tiny.executor->collect_step(prompts));
+    results.push_back(tiny.executor->collect_step(decodes));
+    bytes.push_back(tiny.executor->collect_bytes(tiny.executor->export_pages(pages)));
+  }
+  EXPECT_EQ(bytes[0], bytes[1]);
+  for (size_t step = 0; step < 2; ++step) {
+    for (size_t r = 0; r < 17; ++r) {
+      const StepRowResult& plain = results[step].rows[r];
+      const StepRowResult& padded = results[step + 2].rows[r];
+      ASSERT_EQ(plain.verdict, RowVerdict::ok);
+      ASSERT_EQ(padded.verdict, RowVerdict::ok);
+      EXPECT_EQ(plain.tokens[0].token, padded.tokens[0].token);
+      EXPECT_EQ(plain.tokens[0].logprob, padded.tokens[0].logprob);
+    }
+  }
+}
+
 TEST_F(RunnerTest, AStaleRowIsNeitherReadNorWrittenAndTheOthersGoOn) {
   const StepResult alone = run(next_plan({row_of(2, {7, 8}, page(2))}));
   const auto bytes_of = [&](int32_t p) {

@@ -48,7 +48,14 @@ struct Answers {
   EngineStats stats;
 };
 
-class SameBytesTest : public testing::TestWithParam<KvFormat> {
+// How the engine drives the executor: neither may change a byte.
+struct Driving {
+  KvFormat format;
+  Overlap overlap = Overlap::off;
+  RecordSteps record = RecordSteps::no;
+};
+
+class SameBytesTest : public testing::TestWithParam<Driving> {
  protected:
   static EngineConfig base_config() {
     return {.n_pages = 60,
@@ -56,7 +63,8 @@ class SameBytesTest : public testing::TestWithParam<KvFormat> {
             .running_requests_max = 8,
             .queued_requests_max = 16,
             .chunked_prefill_tokens = 512,
-            .domain = {.kv_format = GetParam()}};
+            .overlap = GetParam().overlap,
+            .domain = {.kv_format = GetParam().format}};
   }
 
   // Runs the requests, all added at once, or each after the one before has ended.
@@ -64,7 +72,7 @@ class SameBytesTest : public testing::TestWithParam<KvFormat> {
   Answers run(EngineConfig config, const std::vector<GenerateRequest>& requests,
               Arrival arrival = Arrival::together) {
     config.vocab_size = static_cast<int32_t>(tiny_.config.shape.vocab_size);
-    const TinyExecutor tiny = make_tiny_executor(tiny_, config);
+    const TinyExecutor tiny = make_tiny_executor(tiny_, config, GetParam().record);
     SealWatch watch(*tiny.executor);
     Answers answers{.heard = std::vector<Heard>(requests.size())};
     Engine engine(config, watch, clock_, log_);
@@ -216,9 +224,16 @@ TEST_P(SameBytesTest, OnAnyNumberOfThreads) {
   expect_same(heard, two.heard[0]);
 }
 
-INSTANTIATE_TEST_SUITE_P(KvFormats, SameBytesTest,
-                         testing::Values(KvFormat::bf16, KvFormat::fp8_e4m3_584),
-                         [](const auto& format) { return std::string(name(format.param)); });
+INSTANTIATE_TEST_SUITE_P(, SameBytesTest,
+                         testing::Values(Driving{KvFormat::bf16}, Driving{KvFormat::fp8_e4m3_584},
+                                         Driving{KvFormat::bf16, Overlap::on, RecordSteps::no},
+                                         Driving{KvFormat::fp8_e4m3_584, Overlap::on,
+                                                 RecordSteps::yes}),
+                         [](const auto& each) {
+                           return std::string(name(each.param.format)) +
+                                  (each.param.overlap == Overlap::on ? "_overlapped" : "") +
+                                  (each.param.record == RecordSteps::yes ? "_recorded" : "");
+                         });
 
 }  // namespace
 }  // namespace quire

@@ -37,14 +37,15 @@ struct TinyExecutor {
   std::unique_ptr<ModelExecutor> executor;
 };
 
-inline TinyExecutor make_tiny_executor(const TinyModel& tiny, const EngineConfig& config) {
+inline TinyExecutor make_tiny_executor(const TinyModel& tiny, const EngineConfig& config,
+                                       RecordSteps record = RecordSteps::no) {
   const PlanLimits limits = executor_limits(config);
   TinyExecutor out;
   out.model = make_model(tiny.config, *tiny.weights, *tiny.backend,
                          {.tokens_max = limits.tokens_max, .logits_max = limits.rows_max},
                          {.kv_format = config.domain.kv_format})
                   .value();
-  out.executor = ModelExecutor::make(*tiny.backend, *out.model, limits).value();
+  out.executor = ModelExecutor::make(*tiny.backend, *out.model, limits, record).value();
   return out;
 }
 

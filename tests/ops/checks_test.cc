@@ -51,6 +51,7 @@ class CountingBackend final : public Backend {
   void moe_route(const ops::MoeRoute&) override { ++calls; }
   void moe_experts(const ops::MoeExperts&) override { ++calls; }
   void gather_rows(const ops::GatherRows&) override { ++calls; }
+  void open_step(const ops::OpenStep&) override { ++calls; }
   void sample(const ops::Sample&) override { ++calls; }
 
   int calls = 0;
@@ -89,7 +90,12 @@ TEST_F(ChecksDeathTest, NothingToDoDoesNotReachTheBackend) {
                          .out_f32 = {},
                          .x = shaped<const Bf16>(0, 8),
                          .weight = bf16_weight(4, 8)});
-  ops::sample(backend_, {.out = {}, .logits = shaped<const float>(0, 9), .rows = {}});
+  ops::sample(backend_, {.out = shaped<ops::SampledRow>(0),
+                         .logits = shaped<float>(0, 9),
+                         .rows = shaped<const SamplerRow>(0),
+                         .words = shaped<const int32_t>(0),
+                         .recent = shaped<int32_t>(1, 1),
+                         .step = shaped<const uint64_t>(1)});
   EXPECT_EQ(backend_.calls, 0);
   ops::add(backend_, {shaped<Bf16>(1, 8), shaped<const Bf16>(1, 8), shaped<const Bf16>(1, 8)});
   EXPECT_EQ(backend_.calls, 1);

@@ -15,14 +15,11 @@ namespace {
 // One row at a time, on every backend.
 class SampleTest : public OpTest {
  protected:
-  ops::SampledToken run(const std::vector<float>& logits, ops::SampleRow row) {
+  ops::SampledToken run(const std::vector<float>& logits, const ops::SamplerContext& context) {
     HostArray<float, 2> host(int64_t{1}, static_cast<int64_t>(logits.size()));
     host.values = logits;
     const DeviceArray<float, 2> on_device(backend(), host);
-    row.settings = &settings_;
-    ops::SampledToken out;
-    ops::sample(backend(), {.out = {&out, 1}, .logits = on_device.constant(), .rows = {&row, 1}});
-    return out;
+    return ops::sample_now(backend(), on_device.view(), settings_, context).value();
   }
   // How often each token comes, over `n` positions.
   std::map<Token, int> histogram(const std::vector<float>& logits, uint64_t n) {
@@ -235,35 +232,98 @@ TEST_P(SampleTest, TopListHasOnlyAdmittedTokens) {
   EXPECT_EQ(out.top[1].first, 0);
 }
 
-TEST_P(SampleTest, RowsAreIndependent) {
+// Several rows in one call, as a step makes it.
+class SampleRowsTest : public SampleTest {
+ protected:
+  static constexpr int64_t kVocab = 333;
+
+  void add(const ops::SamplingSettings& settings, const ops::SamplerContext& context) {
+    rows_.values.push_back(ops::encode_sampler(settings, context, kVocab, words_));
+    rows_.shape = {static_cast<int64_t>(rows_.values.size())};
+  }
+  std::vector<ops::SampledRow> run_rows(const HostArray<float, 2>& logits,
+                                        const HostArray<int32_t, 2>& recent, uint64_t step) {
+    HostArray<uint64_t, 1> steps(int64_t{1});
+    steps.values = {step};
+    HostArray<int32_t, 1> lists(static_cast<int64_t>(storage_.size()));
+    lists.values = storage_;
+    const DeviceArray<float, 2> on_device(backend(), logits);
+    const DeviceArray<SamplerRow, 1> rows(backend(), rows_);
+    const DeviceArray<int32_t, 1> words(backend(), lists);
+    const DeviceArray<uint64_t, 1> steps_there(backend(), steps);
+    const DeviceArray<int32_t, 2> kept(backend(), recent);
+    const auto out = DeviceArray<ops::SampledRow, 1>::poisoned(backend(), rows_.shape);
+    ops::sample(backend(), {.out = out.view(),
+                            .logits = on_device.view(),
+                            .rows = rows.constant(),
+                            .words = words.constant(),
+                            .recent = kept.view(),
+                            .step = steps_there.constant()});
+    kept_ = kept.download(backend());
+    return out.download(backend()).values;
+  }
+
+  std::vector<int32_t> storage_ = std::vector<int32_t>(4000);
+  ops::SamplerWords words_{storage_};
+  HostArray<SamplerRow, 1> rows_;
+  HostArray<int32_t, 2> kept_;
+};
+
+TEST_P(SampleRowsTest, RowsAreIndependentAndTheirTokensAreKept) {
   Rng rng(52);
   const int64_t n = 9;
-  const int64_t vocab = 333;
-  auto logits = filled(rng, Values::normal, HostArray<float, 2>(n, vocab));
+  auto logits = filled(rng, Values::normal, HostArray<float, 2>(n, kVocab));
   std::vector<ops::SamplingSettings> settings(static_cast<size_t>(n));
-  std::vector<ops::SampleRow> rows(static_cast<size_t>(n));
-  for (size_t i = 0; i < rows.size(); ++i) {
+  for (size_t i = 0; i < settings.size(); ++i) {
     settings[i].seed = i;
     settings[i].top_p = i % 2 == 0 ? 0.9F : 1.0F;
     settings[i].top_logprobs = static_cast<int32_t>(i);
-    rows[i] = {.settings = &settings[i], .position = i * 3};
+    add(settings[i], {.position = i * 3});
   }
-  const std::vector<float> alone(logits.values.begin() + 2 * vocab,
-                                 logits.values.begin() + 3 * vocab);
+  const std::vector<float> alone(logits.values.begin() + 2 * kVocab,
+                                 logits.values.begin() + 3 * kVocab);
   logits.view()(4, 100) = NAN;
-  const DeviceArray<float, 2> on_device(backend(), logits);
-  std::vector<ops::SampledToken> out(rows.size());
-  ops::sample(backend(), {.out = out, .logits = on_device.constant(), .rows = rows});
-  for (size_t i = 0; i < rows.size(); ++i) {
-    EXPECT_EQ(out[i].verdict, i == 4 ? ops::SampleVerdict::bad_logits : ops::SampleVerdict::ok);
+  HostArray<int32_t, 2> recent(int64_t{4}, n + 2);
+  std::ranges::fill(recent.values, 77);
+  const std::vector<ops::SampledRow> out = run_rows(logits, recent, 6);
+  for (int64_t i = 0; i < n; ++i) {
+    const ops::SampledToken token = ops::decode_sampled(out[static_cast<size_t>(i)]);
+    EXPECT_EQ(token.verdict, i == 4 ? ops::SampleVerdict::bad_logits : ops::SampleVerdict::ok);
+    EXPECT_EQ(kept_.view()(2, i), token.token);
+    recent.view()(2, i) = token.token;
   }
+  EXPECT_EQ(kept_.values, recent.values) << "a token was kept in another place";
   settings_ = settings[2];
   const ops::SampledToken expected = run(alone, {.position = 6});
-  EXPECT_EQ(out[2].token, expected.token);
-  EXPECT_EQ(out[2].logprob, expected.logprob);
-  EXPECT_EQ(out[2].top, expected.top);
+  const ops::SampledToken found = ops::decode_sampled(out[2]);
+  EXPECT_EQ(found.token, expected.token);
+  EXPECT_EQ(found.logprob, expected.logprob);
+  EXPECT_EQ(found.top, expected.top);
 }
 
+// A penalty counts a token that is not on the host yet.
+TEST_P(SampleRowsTest, GeneratedTokensMayBeReferences) {
+  Rng rng(53);
+  const auto logits = filled(rng, Values::normal, HostArray<float, 2>(int64_t{1}, kVocab));
+  settings_ = {.temperature = 0, .frequency_penalty = 2, .top_logprobs = 5};
+  ops::SamplingSettings plain = settings_;
+  plain.frequency_penalty = 0;
+  HostArray<int32_t, 2> recent(int64_t{4}, int64_t{3});
+  const Token best =
+      static_cast<Token>(std::ranges::max_element(logits.values) - logits.values.begin());
+  recent.view()(1, 2) = best;
+  const std::vector<int32_t> by_reference = {recent_reference(3 * 1 + 2), 5};
+  const std::vector<int32_t> by_token = {best, 5};
+  add(settings_, {.generated = by_reference});
+  const ops::SampledToken found = ops::decode_sampled(run_rows(logits, recent, 2)[0]);
+  const ops::SampledToken expected = run(logits.values, {.generated = by_token});
+  EXPECT_NE(found.token, best);
+  EXPECT_EQ(found.token, expected.token);
+  EXPECT_EQ(found.logprob, expected.logprob);
+  EXPECT_EQ(found.top, expected.top);
+}
+
+QUIRE_ON_EVERY_BACKEND(SampleRowsTest);
 QUIRE_ON_EVERY_BACKEND(SampleTest);
 
 }  // namespace

@@ -354,16 +354,25 @@ void time_sampling(Bench& b) {
   std::vector<float> values(static_cast<size_t>(64 * kVocab));
   for (float& x : values) x = 8 * rng.next_float();
   const auto logits = b.upload(values, int64_t{64}, kVocab);
-  std::vector<ops::SampledToken> out(64);
+  const auto out = b.array<ops::SampledRow>(Fill::zero, int64_t{64});
+  const auto recent = b.array<int32_t>(Fill::zero, int64_t{4}, int64_t{64});
+  const auto step = b.array<uint64_t>(Fill::zero, int64_t{1});
+  const auto words = b.array<int32_t>(Fill::zero, int64_t{1});
   for (const float top_p : {0.0F, 1.0F, 0.95F}) {
-    const ops::SamplingSettings settings{.temperature = top_p > 0 ? 1.0F : 0.0F,
-                                         .top_p = top_p > 0 ? top_p : 1.0F};
-    const std::vector<ops::SampleRow> rows(64, {.settings = &settings});
+    const SamplerRow row{
+        .uniform = 0.5, .temperature = top_p > 0 ? 1.0F : 0.0F, .top_p = top_p > 0 ? top_p : 1.0F};
+    const auto rows = b.upload(std::vector<SamplerRow>(64, row), int64_t{64});
     b.time(format("sample 64 x 163840, %s", top_p == 0   ? "greedy"
                                             : top_p == 1 ? "temperature 1"
                                                          : "top-p 0.95"),
-           4.0 * 64 * kVocab,
-           [&](int) { ops::sample(b.backend(), {.out = out, .logits = logits, .rows = rows}); });
+           4.0 * 64 * kVocab, [&](int) {
+             ops::sample(b.backend(), {.out = out,
+                                       .logits = logits,
+                                       .rows = rows,
+                                       .words = words,
+                                       .recent = recent,
+                                       .step = step});
+           });
   }
   b.forget();
 }

@@ -56,6 +56,9 @@ Setting draw_setting(Rng& rng) {
   setting.arrival_percent = static_cast<uint64_t>(between(rng, 5, 80));
   setting.abort_percent = chance(rng, 50) ? static_cast<uint64_t>(between(rng, 1, 20)) : 0;
   setting.flush_percent = chance(rng, 20) ? 3 : 0;
+  // Half of the runs submit a step before they read the one before it, to an executor that carries
+  // it out at the last moment.
+  if (chance(rng, 50)) engine.overlap = Overlap::on;
   return setting;
 }
 
@@ -77,8 +80,10 @@ class Run {
         setting_(draw_setting(rng_)),
         model_{.vocab_size = kVocab, .seed = rng_.next_u64()},
         log_(LogLevel::error, LogFormat::text),
-        executor_(model_, setting_.limits,
-                  [this](RequestId id) { return asked_.at(id.value).salt; }),
+        executor_(
+            model_, setting_.limits, [this](RequestId id) { return asked_.at(id.value).salt; },
+            setting_.engine.overlap == Overlap::on ? SimCompletion::when_asked
+                                                   : SimCompletion::at_once),
         engine_(setting_.engine, executor_, clock_, log_) {
     for (std::vector<Token>& document : documents_) {
       document = random_tokens(setting_.engine.context_tokens);
@@ -240,6 +245,7 @@ class Run {
       note(counter);
     }
     report_.stats = stats;
+    report_.overlap = setting_.engine.overlap;
   }
 
   static unsigned long long ull(uint64_t value) { return value; }

@@ -20,6 +20,7 @@ struct Report {
   uint64_t answered = 0;  // requests that ended with their whole right answer
   uint64_t refused = 0;   // requests that could never fit, or met a full queue
   EngineStats stats;
+  Overlap overlap = Overlap::off;
   std::string violation;  // the first thing found wrong; empty when the run was right
 };
 

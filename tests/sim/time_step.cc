@@ -35,8 +35,8 @@ class InstantExecutor final : public ForwardingExecutor {
       StepRowResult& out = result_.rows.emplace_back();
       out.request = row.request;
       out.nonce = row.nonce;
-      check_row_pages(row, directory_, &out);
-      check_row_pages(row, directory_, &out);
+      check_row_pages(row.pages, directory_, &out);
+      check_row_pages(row.pages, directory_, &out);
       out.accepted = row.first_position + static_cast<int32_t>(row.tokens.size());
       if (row.n_logits > 0) out.tokens.push_back({.token = row.first_position % kVocab});
     }

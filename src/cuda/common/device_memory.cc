@@ -14,6 +14,7 @@ std::byte* DeviceMemory::allocate(int64_t bytes) {
     return nullptr;
   }
   CUDA_MUST(code);
+  ++allocations_;
   return static_cast<std::byte*>(data);  // cudaMalloc aligns to 256 bytes
 }
 

@@ -15,9 +15,11 @@ class DeviceMemory final : public Memory {
   std::byte* allocate(int64_t bytes) override;
   // Waits for the device: nothing that runs may still use the memory.
   void release(std::byte* data, int64_t bytes) override;
+  uint64_t allocations() const override { return allocations_; }
 
  private:
   int device_;
+  uint64_t allocations_ = 0;
 };
 
 }  // namespace quire::cuda

@@ -8,6 +8,7 @@
 namespace quire::cuda {
 
 Staging::Staging(cudaStream_t stream) : stream_(stream) {
+  CUDA_MUST(cudaStreamCreateWithFlags(&aside_, cudaStreamNonBlocking));
   void* pinned = nullptr;
   CUDA_MUST(cudaMallocHost(&pinned, kSlots * static_cast<size_t>(kSlotBytes)));
   pinned_ = static_cast<std::byte*>(pinned);
@@ -20,6 +21,7 @@ Staging::Staging(cudaStream_t stream) : stream_(stream) {
 Staging::~Staging() {
   CUDA_MUST(cudaStreamSynchronize(stream_));
   for (Slot& slot : slots_) CUDA_MUST(cudaEventDestroy(slot.free));
+  CUDA_MUST(cudaStreamDestroy(aside_));
   CUDA_MUST(cudaFreeHost(pinned_));
 }
 
@@ -31,6 +33,11 @@ Staging::Slot& Staging::next_slot() {
 }
 
 void Staging::send(std::byte* to, std::span<const std::byte> from) {
+  ++sent_;
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  CUDA_MUST(cudaStreamIsCapturing(stream_, &capture));
+  // A replay would find something else in the slot: such a recording is thrown away (sent()).
+  if (capture != cudaStreamCaptureStatusNone) return;
   for (size_t at = 0; at < from.size();) {
     const size_t bytes = std::min(from.size() - at, static_cast<size_t>(kSlotBytes));
     Slot& slot = next_slot();
@@ -41,17 +48,17 @@ void Staging::send(std::byte* to, std::span<const std::byte> from) {
   }
 }
 
-void Staging::fetch(std::span<std::byte> to, const std::byte* from) {
+void Staging::fetch_on(cudaStream_t stream, std::span<std::byte> to, const std::byte* from) {
   for (size_t at = 0; at < to.size();) {
     const size_t bytes = std::min(to.size() - at, static_cast<size_t>(kSlotBytes));
     Slot& slot = next_slot();
-    CUDA_MUST(cudaMemcpyAsync(slot.data, from + at, bytes, cudaMemcpyDeviceToHost, stream_));
-    CUDA_MUST(cudaEventRecord(slot.free, stream_));
+    CUDA_MUST(cudaMemcpyAsync(slot.data, from + at, bytes, cudaMemcpyDeviceToHost, stream));
+    CUDA_MUST(cudaEventRecord(slot.free, stream));
     CUDA_MUST(cudaEventSynchronize(slot.free));
     std::memcpy(to.data() + at, slot.data, bytes);
     at += bytes;
   }
-  if (to.empty()) CUDA_MUST(cudaStreamSynchronize(stream_));
+  if (to.empty()) CUDA_MUST(cudaStreamSynchronize(stream));
 }
 
 }  // namespace quire::cuda

@@ -13,6 +13,7 @@ void Workspace::begin(int64_t bytes) {
   used_ = 0;
   if (bytes <= buffer_.bytes()) return;
   CUDA_MUST(cudaStreamSynchronize(stream_));
+  if (keeps_) outgrown_.push_back(std::move(buffer_));
   { const Buffer old = std::move(buffer_); }  // freed before the larger one is asked for
   std::byte* data = memory_->allocate(bytes);
   CUDA_MUST(data != nullptr ? cudaSuccess : cudaErrorMemoryAllocation);

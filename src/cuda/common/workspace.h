@@ -1,10 +1,13 @@
 // Workspace: device memory for the length of one op.
 //
 // One stream runs all ops in order, so that the next op may overwrite what the last one used. It
-// grows while the largest op has not been seen (the warm-up) and never after that.
+// grows while the largest op has not been seen (the warm-up) and never after that. Memory that a
+// recording may hold the address of is kept when it grows all the same.
 #pragma once
 
 #include <cuda_runtime.h>
+
+#include <vector>
 
 #include "cuda/common/device_memory.h"
 #include "tensor/buffer.h"
@@ -18,6 +21,9 @@ class Workspace {
 
   // Begins an op that takes at most `bytes`, alignment included; all earlier pieces are given up.
   void begin(int64_t bytes);
+  // What was handed out so far stays allocated from now on.
+  void keep_handed_out() { keeps_ = true; }
+
   // n values of T, aligned to kBufferAlignment, contents undefined; valid until the next begin().
   template <class T>
   T* take(int64_t n) {
@@ -36,7 +42,9 @@ class Workspace {
   DeviceMemory* memory_;
   cudaStream_t stream_;
   Buffer buffer_;
+  std::vector<Buffer> outgrown_;  // when keeps_
   int64_t used_ = 0;
+  bool keeps_ = false;
 };
 
 }  // namespace quire::cuda

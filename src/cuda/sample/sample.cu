@@ -5,7 +5,7 @@
 // which makes them those of a host whose expf is correctly rounded.
 #include "cuda/common/cuda_must.h"
 #include "cuda/common/reduce.cuh"
-#include "cuda/sample/sample_row.h"
+#include "cuda/kernels.h"
 #include "ops/sample.h"
 
 namespace quire::cuda {
@@ -16,6 +16,22 @@ constexpr int kThreads = 1024;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr uint32_t kInPrompt = 1U << 31;
 
+struct Params {
+  ops::SampledRow* out;    // [n_rows]
+  float* logits;           // [n_rows, vocab]; steps 2 and 3 are done in place
+  int64_t logits_stride;   // elements between rows
+  const SamplerRow* rows;  // [n_rows]
+  const int32_t* words;    // what the rows' slices are of
+  int32_t* recent;         // [n_recent, recent_stride] tokens of the last steps
+  int64_t recent_stride;
+  int64_t n_recent;
+  const uint64_t* step;  // [1]
+  // [n_rows, vocab], one after the other: counts (bit 31: in the prompt; the rest: how often
+  // generated), then weights exp((l - largest) / temperature).
+  uint32_t* scratch;
+  int32_t vocab;
+};
+
 struct Shared {
   Best best[kWarps];
   double sums[kWarps];
@@ -23,40 +39,52 @@ struct Shared {
   int found;  // a token
 };
 
-// Steps 2 and 3. Returns the logits that the rest works on.
-__device__ const float* adjust(const SampleParams& p, const SampleRowInput& row, const float* raw) {
-  if (row.adjusted_row < 0) return raw;
-  float* logits = p.adjusted + row.adjusted_row * p.vocab;
-  uint32_t* counts = row.count_row < 0 ? nullptr : p.counts + row.count_row * p.vocab;
+__device__ bool is_empty(const WordSlice& slice) { return slice.begin >= slice.end; }
+
+__device__ int32_t token_of(const Params& p, int32_t word) {
+  return word >= 0 ? word : p.recent[-1 - int64_t{word}];
+}
+
+// How often each token came, by all threads.
+__device__ void count_tokens(const Params& p, const SamplerRow& row, uint32_t* counts) {
   const auto thread = static_cast<int>(threadIdx.x);
-  for (int i = thread; i < p.vocab; i += kThreads) {
-    logits[i] = raw[i];
-    if (counts != nullptr) counts[i] = 0;
+  for (int i = thread; i < p.vocab; i += kThreads) counts[i] = 0;
+  __syncthreads();
+  for (int i = row.prompt.begin + thread; i < row.prompt.end; i += kThreads) {
+    const int32_t token = token_of(p, p.words[i]);
+    if (0 <= token && token < p.vocab) atomicOr(&counts[token], kInPrompt);
+  }
+  for (int i = row.generated.begin + thread; i < row.generated.end; i += kThreads) {
+    const int32_t token = token_of(p, p.words[i]);
+    if (0 <= token && token < p.vocab) atomicAdd(&counts[token], 1U);
   }
   __syncthreads();
+}
+
+// Steps 2 and 3, in place. Whether there was anything to change.
+__device__ bool adjust(const Params& p, const SamplerRow& row, float* logits, uint32_t* scratch) {
+  const bool is_counted = !is_empty(row.prompt) || !is_empty(row.generated);
+  const bool is_masked = !is_empty(row.mask);
+  const auto thread = static_cast<int>(threadIdx.x);
   // A token is one thread's, so that its biases are added in the order of the list.
-  for (int64_t i = row.bias.begin; i < row.bias.end; ++i) {
-    const TokenBias bias = p.biases[i];
-    if (0 <= bias.token && bias.token < p.vocab && bias.token % kThreads == thread) {
-      logits[bias.token] += bias.bias;
+  for (int i = row.bias.begin; i < row.bias.end; i += 2) {
+    const int32_t token = p.words[i];
+    if (0 <= token && token < p.vocab && token % kThreads == thread) {
+      logits[token] += __int_as_float(p.words[i + 1]);
     }
   }
-  if (counts != nullptr) {
-    for (int64_t i = row.prompt.begin + thread; i < row.prompt.end; i += kThreads) {
-      const int32_t token = p.tokens[i];
-      if (0 <= token && token < p.vocab) atomicOr(&counts[token], kInPrompt);
-    }
-    for (int64_t i = row.generated.begin + thread; i < row.generated.end; i += kThreads) {
-      const int32_t token = p.tokens[i];
-      if (0 <= token && token < p.vocab) atomicAdd(&counts[token], 1U);
-    }
+  if (!is_counted && !is_masked) {
+    if (!is_empty(row.bias)) __syncthreads();
+    return !is_empty(row.bias);
   }
-  __syncthreads();
-  const bool is_masked = row.mask.end > row.mask.begin;
+  if (is_counted) count_tokens(p, row, scratch);
   for (int i = thread; i < p.vocab; i += kThreads) {
     float logit = logits[i];
-    if (is_masked && (p.masks[row.mask.begin + i / 64] >> (i % 64) & 1U) == 0) logit = -INFINITY;
-    const uint32_t count = counts == nullptr ? 0 : __ldcg(&counts[i]);
+    if (is_masked &&
+        (static_cast<uint32_t>(p.words[row.mask.begin + i / 32]) >> (i % 32) & 1U) == 0) {
+      logit = -INFINITY;
+    }
+    const uint32_t count = is_counted ? __ldcg(&scratch[i]) : 0;
     if (count != 0) {
       logit = logit > 0 ? __fdiv_rn(logit, row.repetition_penalty)
                         : __fmul_rn(logit, row.repetition_penalty);
@@ -69,7 +97,26 @@ __device__ const float* adjust(const SampleParams& p, const SampleRowInput& row,
     logits[i] = logit;
   }
   __syncthreads();
-  return logits;
+  return true;
+}
+
+// The first of the largest (index `vocab` when all are -inf), and whether all are finite.
+struct Scan {
+  Best best;
+  bool is_finite;
+};
+
+__device__ Scan scan(const float* logits, int vocab, Shared* shared) {
+  Best best{-INFINITY, vocab};
+  bool is_finite = true;
+#pragma unroll 8
+  for (int i = static_cast<int>(threadIdx.x); i < vocab; i += kThreads) {
+    const float x = logits[i];
+    is_finite = is_finite && isfinite(x);
+    if (x > best.value) best = {x, i};
+  }
+  const bool all_finite = __syncthreads_and(is_finite ? 1 : 0) != 0;
+  return {block_best<kWarps>(best, shared->best), all_finite};
 }
 
 // The first in descending order of those after `last`; index `vocab` when there is none.
@@ -157,7 +204,7 @@ __device__ Above above(const float* weights, int vocab, uint32_t bits, Shared* s
 // The end of the kept prefix of the descending order, by bisection over the bits of a weight
 // (non-negative floats order as their bits do): 30 passes over weights that the second-level cache
 // holds.
-__device__ Cut truncate(const SampleRowInput& row, const float* weights, int vocab, double total,
+__device__ Cut truncate(const SamplerRow& row, const float* weights, int vocab, double total,
                         Shared* shared) {
   Cut cut{.floor = row.min_p};
   if (row.top_k <= 0 && row.top_p >= 1) return cut;
@@ -238,9 +285,8 @@ __device__ int draw(const float* weights, int vocab, const Cut& cut, double unif
 }
 
 // Step 4 of a row that is not greedy.
-__device__ int sample_token(const SampleParams& p, const SampleRowInput& row, const float* logits,
-                            float largest, Shared* shared) {
-  float* weights = p.weights + row.weight_row * p.vocab;
+__device__ int sample_token(const Params& p, const SamplerRow& row, const float* logits,
+                            float largest, float* weights, Shared* shared) {
   double total = 0;
   for (int i = static_cast<int>(threadIdx.x); i < p.vocab; i += kThreads) {
     const float x = __fdiv_rn(logits[i] - largest, row.temperature);
@@ -253,69 +299,77 @@ __device__ int sample_token(const SampleParams& p, const SampleRowInput& row, co
   return draw(weights, p.vocab, cut, row.uniform, shared);
 }
 
-// Work of a block: one row. Grid n_rows, 1,024 threads, 0.6 KB of shared memory. Reads the row
-// three times when greedy; a draw writes its weights once and reads them twice more, 33 times when
-// it truncates; each of top_logprobs is one more pass. All but the first come from the second-level
-// cache: bound by what one multiprocessor reads from it. H200, 2026-11-29, 64 rows of 163,840,
-// copies included: greedy 93 us, a draw 267 us, with top-p 608 us.
-__global__ __launch_bounds__(kThreads) void sample_kernel(const __grid_constant__ SampleParams p) {
-  __shared__ Shared shared;
-  const SampleRowInput row = p.rows[blockIdx.x];
-  SampleRowOutput& out = p.out[blockIdx.x];
-  const float* raw = p.logits + blockIdx.x * p.logits_stride;
-  bool is_finite = true;
-  for (int i = static_cast<int>(threadIdx.x); i < p.vocab; i += kThreads) {
-    is_finite = is_finite && isfinite(raw[i]);
+// The answer of the block's row, by all threads.
+__device__ ops::SampledRow sample_row(const Params& p, const SamplerRow& row, float* logits,
+                                      Shared* shared) {
+  ops::SampledRow out{};
+  const Scan raw = scan(logits, p.vocab, shared);
+  if (!raw.is_finite) {
+    out.verdict = static_cast<int32_t>(ops::SampleVerdict::bad_logits);
+    return out;
   }
-  if (!__syncthreads_and(is_finite ? 1 : 0)) {
-    if (threadIdx.x == 0) {
-      out.verdict = static_cast<int32_t>(ops::SampleVerdict::bad_logits);
-      out.token = -1;
-      out.logprob = 0;
-      out.n_top = 0;
-    }
-    return;
-  }
-  const float* logits = adjust(p, row, raw);
-  const Best best = next_best(logits, p.vocab, {INFINITY, -1}, &shared);
+  uint32_t* scratch = p.scratch + int64_t{blockIdx.x} * p.vocab;
+  const bool is_changed = adjust(p, row, logits, scratch);
+  const Best best = is_changed ? scan(logits, p.vocab, shared).best : raw.best;
   if (best.index == p.vocab) {
-    if (threadIdx.x == 0) {
-      out.verdict = static_cast<int32_t>(ops::SampleVerdict::dead_end);
-      out.token = -1;
-      out.logprob = 0;
-      out.n_top = 0;
-    }
-    return;
+    out.verdict = static_cast<int32_t>(ops::SampleVerdict::dead_end);
+    return out;
   }
-  const int token =
-      row.weight_row < 0 ? best.index : sample_token(p, row, logits, best.value, &shared);
+  out.verdict = static_cast<int32_t>(ops::SampleVerdict::ok);
+  out.token = row.temperature == 0 ? best.index
+                                   : sample_token(p, row, logits, best.value,
+                                                  reinterpret_cast<float*>(scratch), shared);
   double sum = 0;
   for (int i = static_cast<int>(threadIdx.x); i < p.vocab; i += kThreads) {
     sum += expf(logits[i] - best.value);
   }
-  sum = block_sum<kWarps>(sum, shared.sums);
+  sum = block_sum<kWarps>(sum, shared->sums);
   const float log_total = best.value + static_cast<float>(log(sum));
-  int n_top = 0;
-  for (Best last{INFINITY, -1}; n_top < row.top_logprobs; ++n_top) {
-    last = next_best(logits, p.vocab, last, &shared);
+  for (Best last{INFINITY, -1}; out.n_top < min(row.top_logprobs, ops::kTopLogprobsMax);
+       ++out.n_top) {
+    last = next_best(logits, p.vocab, last, shared);
     if (last.index == p.vocab) break;
-    if (threadIdx.x == 0) {
-      out.top_tokens[n_top] = last.index;
-      out.top_logprobs[n_top] = last.value - log_total;
-    }
+    out.top_tokens[out.n_top] = last.index;
+    out.top_logprobs[out.n_top] = last.value - log_total;
   }
-  if (threadIdx.x == 0) {
-    out.verdict = static_cast<int32_t>(ops::SampleVerdict::ok);
-    out.token = token;
-    out.logprob = logits[token] - log_total;
-    out.n_top = n_top;
-  }
+  out.logprob = logits[out.token] - log_total;
+  return out;
+}
+
+// Work of a block: one row. Grid n_rows, 1,024 threads, 0.8 KB of shared memory. Reads the row
+// twice when greedy; a draw writes its weights once and reads them twice more, 33 times when
+// it truncates; each of top_logprobs is one more pass. All but the first come from the second-level
+// cache: bound by what one multiprocessor reads from it. H200, 2026-11-29, 64 rows of 163,840,
+// copies included: greedy 93 us, a draw 267 us, with top-p 608 us.
+__global__ __launch_bounds__(kThreads) void sample_kernel(const __grid_constant__ Params p) {
+  __shared__ Shared shared;
+  const SamplerRow row = p.rows[blockIdx.x];
+  const ops::SampledRow out =
+      sample_row(p, row, p.logits + int64_t{blockIdx.x} * p.logits_stride, &shared);
+  if (threadIdx.x != 0) return;
+  p.out[blockIdx.x] = out;
+  p.recent[static_cast<int64_t>(*p.step % p.n_recent) * p.recent_stride + blockIdx.x] = out.token;
 }
 
 }  // namespace
 
-void launch_sample(const Context& context, const SampleParams& params) {
-  sample_kernel<<<static_cast<unsigned>(params.n_rows), kThreads, 0, context.stream>>>(params);
+void sample(const Context& context, const ops::Sample& args) {
+  const int64_t vocab = args.logits[1];
+  CHECK(vocab < int64_t{1} << 31);
+  const int64_t n_scratch = args.logits[0] * vocab;
+  context.workspace->begin(Workspace::bytes_of<uint32_t>(n_scratch));
+  const Params p{.out = args.out.data,
+                 .logits = args.logits.data,
+                 .logits_stride = args.logits.stride[0],
+                 .rows = args.rows.data,
+                 .words = args.words.data,
+                 .recent = args.recent.data,
+                 .recent_stride = args.recent.stride[0],
+                 .n_recent = args.recent[0],
+                 .step = args.step.data,
+                 .scratch = context.workspace->take<uint32_t>(n_scratch),
+                 .vocab = static_cast<int32_t>(vocab)};
+  sample_kernel<<<static_cast<unsigned>(args.logits[0]), kThreads, 0, context.stream>>>(p);
   CUDA_MUST(cudaGetLastError());
 }
 

@@ -1,0 +1,30 @@
+#include "cuda/common/recordings.h"
+
+#include "base/check.h"
+#include "cuda/common/cuda_must.h"
+
+namespace quire::cuda {
+
+Recordings::~Recordings() {
+  for (cudaGraphExec_t graph : graphs_) CUDA_MUST(cudaGraphExecDestroy(graph));
+}
+
+int Recordings::add(const std::function<void()>& calls) {
+  CUDA_MUST(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  calls();
+  cudaGraph_t graph = nullptr;
+  CUDA_MUST(cudaStreamEndCapture(stream_, &graph));
+  cudaGraphExec_t made = nullptr;
+  CUDA_MUST(cudaGraphInstantiate(&made, graph, 0));
+  CUDA_MUST(cudaGraphDestroy(graph));
+  CUDA_MUST(cudaGraphUpload(made, stream_));
+  graphs_.push_back(made);
+  return static_cast<int>(graphs_.size()) - 1;
+}
+
+void Recordings::replay(int number) const {
+  CHECK(number >= 0 && static_cast<size_t>(number) < graphs_.size());
+  CUDA_MUST(cudaGraphLaunch(graphs_[static_cast<size_t>(number)], stream_));
+}
+
+}  // namespace quire::cuda
