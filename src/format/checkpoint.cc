@@ -122,6 +122,16 @@ Result<Checkpoint> Checkpoint::open(const std::string& dir) {
   return checkpoint;
 }
 
+Checkpoint Checkpoint::without_data(std::string dir, std::vector<TensorEntry> entries) {
+  Checkpoint out(std::move(dir));
+  for (TensorEntry& entry : entries) {
+    out.data_bytes_ += entry.bytes;
+    out.tensors_.push_back({.entry = std::move(entry)});
+  }
+  CHECK(out.sort_by_name().ok());
+  return out;
+}
+
 const CheckpointTensor* Checkpoint::find(std::string_view name) const {
   const auto found = std::lower_bound(
       tensors_.begin(), tensors_.end(), name,
@@ -130,7 +140,7 @@ const CheckpointTensor* Checkpoint::find(std::string_view name) const {
 }
 
 const std::string& Checkpoint::shard_path(const CheckpointTensor& tensor) const {
-  return shards_[static_cast<size_t>(tensor.shard)].path();
+  return has_data() ? shards_[static_cast<size_t>(tensor.shard)].path() : dir_;
 }
 
 }  // namespace quire

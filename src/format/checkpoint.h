@@ -19,7 +19,7 @@ namespace quire {
 struct CheckpointTensor {
   TensorEntry entry;
   int32_t shard = 0;
-  std::span<const std::byte> data;
+  std::span<const std::byte> data;  // empty in a checkpoint without data
 };
 
 class Checkpoint {
@@ -29,6 +29,11 @@ class Checkpoint {
   // that is a path, a tensor that is not in its shard, in two of them, or not in the index.
   static Result<Checkpoint> open(const std::string& dir);
 
+  // Tensors that have everything but bytes: no file is behind them. `dir` is for messages.
+  static Checkpoint without_data(std::string dir, std::vector<TensorEntry> entries);
+
+  bool has_data() const { return !shards_.empty(); }
+
   // Null when there is none.
   const CheckpointTensor* find(std::string_view name) const;
 
@@ -36,6 +41,7 @@ class Checkpoint {
   int64_t n_shards() const { return static_cast<int64_t>(shards_.size()); }
   int64_t data_bytes() const { return data_bytes_; }
   const std::string& dir() const { return dir_; }
+  // The file of a tensor; the folder when there is no data.
   const std::string& shard_path(const CheckpointTensor& tensor) const;
 
  private:

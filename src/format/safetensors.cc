@@ -171,6 +171,28 @@ Result<std::string_view> find_header(std::span<const std::byte> file, std::strin
 
 }  // namespace
 
+std::string safetensors_header(std::span<const TensorEntry> tensors) {
+  std::string json = "{";
+  int64_t at = 0;
+  for (const TensorEntry& tensor : tensors) {
+    if (json.size() > 1) json += ',';
+    json += dump_json(tensor.name) + ":{\"dtype\":\"" + std::string(name(tensor.dtype)) +
+            "\",\"shape\":[";
+    for (size_t i = 0; i < tensor.shape.size(); ++i) {
+      json += (i == 0 ? "" : ",") + std::to_string(tensor.shape[i]);
+    }
+    json += format("],\"data_offsets\":[%lld,%lld]}", static_cast<long long>(at),
+                   static_cast<long long>(at + tensor.bytes));
+    at += tensor.bytes;
+  }
+  json += '}';
+  const int64_t end = kLengthBytes + static_cast<int64_t>(json.size());
+  json.resize(json.size() + static_cast<size_t>(round_up(end, kSafetensorsAlignment) - end), ' ');
+  std::string out(kLengthBytes, '\0');
+  store_le(std::as_writable_bytes(std::span(out)), 0, static_cast<uint64_t>(json.size()));
+  return out + json;
+}
+
 std::string describe(const TensorEntry& tensor) {
   std::string out(name(tensor.dtype));
   out += " [";

@@ -38,6 +38,12 @@ struct SafetensorsIndex {
 Result<SafetensorsIndex> parse_safetensors(std::span<const std::byte> file,
                                            std::string_view file_name);
 
+// What a file of these tensors begins with: length and header, padded so that data begin at a
+// multiple of kSafetensorsAlignment. `offset` of the entries is not looked at: data follow in their
+// order, without gaps.
+inline constexpr int64_t kSafetensorsAlignment = 128;
+std::string safetensors_header(std::span<const TensorEntry> tensors);
+
 // "BF16 [32, 64]", for messages.
 std::string describe(const TensorEntry& tensor);
 
