@@ -32,11 +32,17 @@ class Carver {
   int64_t end_ = 0;
 };
 
-StepBuffers carve(Carver& carver, const ModelShape& shape, int64_t n_tokens, int64_t n_logits) {
+}  // namespace
+
+StepBuffers Activations::carve(std::byte* base, int64_t n_tokens, int64_t n_logits,
+                               int64_t* bytes) const {
+  Carver carver(base);
+  const ModelShape& shape = shape_;
   StepBuffers s;
   s.h = carver.take<Bf16>(n_tokens, shape.hidden_size);
   s.normed = carver.take<Bf16>(n_tokens, shape.hidden_size);
   s.block_out = carver.take<Bf16>(n_tokens, shape.hidden_size);
+  s.routed = carver.take<int32_t>(shape.n_layers - shape.n_dense_layers, n_tokens, shape.top_k);
   const int64_t turn = carver.at();
 
   s.q_a = carver.take<Bf16>(n_tokens, shape.q_lora_rank);
@@ -53,31 +59,30 @@ StepBuffers carve(Carver& carver, const ModelShape& shape, int64_t n_tokens, int
 
   carver.go_back_to(turn);
   s.router_scores = carver.take<float>(n_tokens, shape.n_experts);
-  s.experts = carver.take<int32_t>(n_tokens, shape.top_k);
   s.expert_weights = carver.take<float>(n_tokens, shape.top_k);
 
   carver.go_to_end();
   s.last = carver.take<Bf16>(n_logits, shape.hidden_size);
   s.logits = carver.take<float>(n_logits, shape.vocab_size);
+  if (n_ranks_ > 1) s.all_logits = carver.take<float>(n_logits, n_ranks_ * shape.vocab_size);
+  *bytes = carver.at();
   return s;
 }
 
-}  // namespace
-
 Result<Activations> Activations::make(Backend& backend, const ModelShape& shape,
-                                      const ModelLimits& limits) {
+                                      const ModelLimits& limits, int64_t n_ranks) {
   CHECK(limits.tokens_max > 0 && limits.logits_max > 0);
-  Activations activations(shape, limits);
-  Carver measure(nullptr);
-  carve(measure, shape, limits.tokens_max, limits.logits_max);
-  activations.memory_ = TRY(allocate(backend, measure.at(), "the activations"));
+  Activations activations(shape, limits, n_ranks);
+  int64_t bytes = 0;
+  activations.carve(nullptr, limits.tokens_max, limits.logits_max, &bytes);
+  activations.memory_ = TRY(allocate(backend, bytes, "the activations"));
   return activations;
 }
 
 StepBuffers Activations::step(int64_t n_tokens, int64_t n_logits) const {
   CHECK(n_tokens <= limits_.tokens_max && n_logits <= limits_.logits_max);
-  Carver carver(memory_.data());
-  return carve(carver, shape_, n_tokens, n_logits);
+  int64_t bytes = 0;
+  return carve(memory_.data(), n_tokens, n_logits, &bytes);
 }
 
 }  // namespace quire

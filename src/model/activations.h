@@ -28,19 +28,21 @@ struct StepBuffers {
   View<Bf16, 2> dense_gate;       // [n_tokens, dense_inner]
   View<Bf16, 2> dense_up;         // [n_tokens, dense_inner]
   View<float, 2> router_scores;   // [n_tokens, n_experts]
-  View<int32_t, 2> experts;       // [n_tokens, top_k]
+  View<int32_t, 3> routed;        // [mixture layers, n_tokens, top_k]; kept to the end of the step
+  View<int32_t, 2> experts;       // [n_tokens, top_k] of the layer at hand, in `routed`
   View<float, 2> expert_weights;  // [n_tokens, top_k]
 
   // The end.
-  View<Bf16, 2> last;     // [n_logits, hidden]
-  View<float, 2> logits;  // [n_logits, vocab]
+  View<Bf16, 2> last;         // [n_logits, hidden]
+  View<float, 2> logits;      // [n_logits, vocab]
+  View<float, 2> all_logits;  // [n_logits, n_ranks * vocab]; empty of one rank
 };
 
 class Activations {
  public:
-  // Errors: resource_exhausted.
+  // `n_ranks` is how many share the vocabulary. Errors: resource_exhausted.
   static Result<Activations> make(Backend& backend, const ModelShape& shape,
-                                  const ModelLimits& limits);
+                                  const ModelLimits& limits, int64_t n_ranks);
 
   // n_tokens and n_logits are within the limits.
   StepBuffers step(int64_t n_tokens, int64_t n_logits) const;
@@ -48,11 +50,14 @@ class Activations {
   int64_t bytes() const { return memory_.bytes(); }
 
  private:
-  Activations(const ModelShape& shape, const ModelLimits& limits)
-      : shape_(shape), limits_(limits) {}
+  Activations(const ModelShape& shape, const ModelLimits& limits, int64_t n_ranks)
+      : shape_(shape), limits_(limits), n_ranks_(n_ranks) {}
+
+  StepBuffers carve(std::byte* base, int64_t n_tokens, int64_t n_logits, int64_t* bytes) const;
 
   ModelShape shape_;
   ModelLimits limits_;
+  int64_t n_ranks_;
   Buffer memory_;
 };
 

@@ -12,6 +12,15 @@
 
 namespace quire {
 
+namespace {
+
+// The vocabulary is cut in order of rank. Without a collective ids are of this rank's part.
+int32_t first_id(const Collective* collective, int64_t n_rows) {
+  return collective == nullptr ? 0 : collective->rank().value * static_cast<int32_t>(n_rows);
+}
+
+}  // namespace
+
 KimiK2::KimiK2(const ModelConfig& config, const ModelWeights& weights, Backend& backend,
                const ModelOptions& options, RopeTable rope, Activations activations)
     : config_(config),
@@ -22,17 +31,26 @@ KimiK2::KimiK2(const ModelConfig& config, const ModelWeights& weights, Backend& 
       rope_(std::move(rope)),
       activations_(std::move(activations)) {}
 
+void KimiK2::sum_over_ranks(const View<Bf16, 2>& x) {
+  if (options_.collective != nullptr && x.size() > 0) options_.collective->sum(x);
+}
+
 View<float, 2> KimiK2::forward(const ModelBatch& batch) {
   StepBuffers s = activations_.step(batch.ids[0], batch.logit_rows[0]);
   const BlockContext context{backend_, config_, options_, rope_};
   const auto eps = static_cast<float>(config_.norm_eps);
 
-  ops::embed(backend_, {.out = s.h, .ids = batch.ids, .table = weights_.embedding});
+  ops::embed(backend_, {.out = s.h,
+                        .ids = batch.ids,
+                        .table = weights_.embedding,
+                        .first_id = first_id(options_.collective, weights_.embedding[0])});
+  sum_over_ranks(s.h);
   for (int32_t layer = 0; layer < static_cast<int32_t>(config_.shape.n_layers); ++layer) {
     const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
 
     ops::rms_norm(backend_, {.out = s.normed, .x = s.h, .weight = w.input_norm, .eps = eps});
     attention(context, layer, w, batch, s);
+    sum_over_ranks(s.block_out);
     ops::add(backend_, {.out = s.h, .a = s.h, .b = s.block_out});
 
     ops::rms_norm(backend_,
@@ -40,14 +58,18 @@ View<float, 2> KimiK2::forward(const ModelBatch& batch) {
     if (config_.shape.is_dense_layer(layer)) {
       dense_mlp(context, w, s);
     } else {
+      s.experts = s.routed.row(layer - config_.shape.n_dense_layers);
       mixture_of_experts(context, w, s);
     }
+    sum_over_ranks(s.block_out);
     ops::add(backend_, {.out = s.h, .a = s.h, .b = s.block_out});
   }
   ops::gather_rows(backend_, {.out = s.last, .x = s.h, .rows = batch.logit_rows});
   ops::rms_norm(backend_, {.out = s.last, .x = s.last, .weight = weights_.final_norm, .eps = eps});
   ops::linear(backend_, {.out_f32 = s.logits, .x = s.last, .weight = weights_.lm_head});
-  return s.logits;
+  if (options_.collective == nullptr) return s.logits;
+  options_.collective->gather_columns(s.all_logits, s.logits);
+  return s.all_logits;
 }
 
 Result<std::unique_ptr<Model>> KimiK2::make(const ModelConfig& config, const ModelWeights& weights,
@@ -61,7 +83,8 @@ Result<std::unique_ptr<Model>> KimiK2::make(const ModelConfig& config, const Mod
                                    static_cast<long long>(config.positions_max)));
   }
   RopeTable rope = TRY(RopeTable::make(backend, config.rope, config.shape.rope_dim, n_positions));
-  Activations activations = TRY(Activations::make(backend, config.shape, limits));
+  const int64_t n_ranks = options.collective == nullptr ? 1 : options.collective->n_ranks();
+  Activations activations = TRY(Activations::make(backend, config.shape, limits, n_ranks));
   return std::unique_ptr<Model>(
       new KimiK2(config, weights, backend, options, std::move(rope), std::move(activations)));
 }

@@ -20,8 +20,14 @@ class KimiK2 final : public Model {
   const ModelConfig& config() const override { return config_; }
   const KvPageLayout& kv_layout() const override { return kv_layout_; }
   View<float, 2> forward(const ModelBatch& batch) override;
+  View<const int32_t, 3> routed_experts(int64_t n_tokens) const override {
+    return activations_.step(n_tokens, 0).routed;
+  }
 
  private:
+  // Adds up what every rank has computed of `x`; nothing without a collective.
+  void sum_over_ranks(const View<Bf16, 2>& x);
+
   KimiK2(const ModelConfig& config, const ModelWeights& weights, Backend& backend,
          const ModelOptions& options, RopeTable rope, Activations activations);
 

@@ -11,6 +11,7 @@
 #include "format/kv_page.h"
 #include "model/config.h"
 #include "ops/backend.h"
+#include "ops/collective.h"
 #include "ops/linear.h"
 #include "ops/paged_kv.h"
 #include "weights/model_weights.h"
@@ -36,6 +37,9 @@ struct ModelOptions {
   KvFormat kv_format = KvFormat::bf16;
   Activation activation = Activation::bf16;
   int fp8_bits_dropped = 0;  // precision control of `quire eval` (ops/kv_append.h)
+  // With the other ranks of the same model, whose weights are this rank's part (weights/shard.h);
+  // outlives the model. Null: there are none, or their sums are left out (a rank share).
+  Collective* collective = nullptr;
 };
 
 class Model {
@@ -46,10 +50,14 @@ class Model {
   virtual const KvPageLayout& kv_layout() const = 0;
 
   // Runs the batch, appending its keys to the pages. Returns [n_logits, vocab] in the backend's
-  // memory, the caller's to change, valid until the next call. Batches past the limits are a
-  // programmer error. What it asks of the backend depends on the shapes of `batch` alone, so that
-  // it can be recorded.
+  // memory, the caller's to change, valid until the next call; with a collective of all ranks'
+  // vocabulary. Batches past the limits are a programmer error. What it asks of the backend depends
+  // on the shapes of `batch` alone, so that it can be recorded.
   virtual View<float, 2> forward(const ModelBatch& batch) = 0;
+
+  // The experts that the last batch of `n_tokens` was sent to, in the backend's memory until the
+  // next call: [mixture layers, n_tokens, top_k]. Empty when no layer is a mixture.
+  virtual View<const int32_t, 3> routed_experts(int64_t n_tokens) const = 0;
 };
 
 // A model of any supported architecture. `weights` and `backend` outlive it.

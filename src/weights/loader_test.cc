@@ -187,10 +187,17 @@ class Loading : public testing::Test {
     out << header << data;
   }
 
+  LoadRequest request(const Partition& partition = {}) const {
+    return {.checkpoint = Checkpoint::open(dir_).value(),
+            .shape = shape_,
+            .source = source_,
+            .partition = partition};
+  }
+
   Result<std::unique_ptr<ModelWeights>> load(const LoadProgress& progress = nullptr,
                                              size_t shift = 0) {
     write(shift);
-    return load_weights(Checkpoint::open(dir_).value(), shape_, source_, backend_, progress);
+    return load_weights(request(), backend_, progress);
   }
 
   void expect_refused(const std::string& reason, ErrorCode code = ErrorCode::invalid_argument) {
@@ -395,8 +402,7 @@ TEST_F(Loading, ADeviceGetsACopyOfEverything) {
   MemoryBackend device(MemoryBackend::Reads::own_memory);
   make_all_experts(WeightFormat::int4_group);
   write(0);
-  const auto loaded =
-      load_weights(Checkpoint::open(dir_).value(), shape_, source_, device, nullptr);
+  const auto loaded = load_weights(request(), device, nullptr);
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
   const ModelWeights& weights = *loaded.value();
   EXPECT_EQ(weights.borrowed_bytes, 0);
@@ -425,6 +431,74 @@ TEST_F(Loading, ProgressEndsAtEveryByteThatIsRead) {
   ASSERT_TRUE(loaded.ok());
   EXPECT_EQ(last, total);
   EXPECT_EQ(total, loaded.value()->checkpoint.data_bytes());
+}
+
+// The value of row `row`, column `column` of a BF16 tensor as it is in the file.
+float stored_value(const FakeTensor& tensor, int64_t row, int64_t column) {
+  const int64_t columns = tensor.shape.size() > 1 ? tensor.shape[1] : 1;
+  Bf16 value;
+  std::memcpy(&value, tensor.bytes.data() + static_cast<size_t>(row * columns + column) * 2, 2);
+  return to_float(value);
+}
+
+TEST_F(Loading, ARankGetsItsPartOnAHostAndOnADevice) {
+  write(0);
+  MemoryBackend device(MemoryBackend::Reads::own_memory);
+  for (MemoryBackend* backend : {&backend_, &device}) {
+    const auto loaded = load_weights(request({1, 2}), *backend, nullptr);
+    ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+    const ModelWeights& weights = *loaded.value();
+    EXPECT_EQ(weights.shape.n_heads, 1);
+    const LayerWeights& layer = weights.layers[0];
+    const std::string prefix = "model.layers.0.";
+    // Rows [begin, ...) and columns [begin, ...) of the whole, compared in a few places.
+    const auto expect_part = [&](const View<const Bf16, 2>& part, const std::string& name,
+                                 int64_t row_begin, int64_t column_begin) {
+      const FakeTensor& whole = tensors_.at(name);
+      for (int64_t row = 0; row < part[0]; ++row) {
+        for (int64_t column = 0; column < part[1]; ++column) {
+          ASSERT_EQ(to_float(part(row, column)),
+                    stored_value(whole, row_begin + row, column_begin + column))
+              << name << " " << row << " " << column;
+        }
+      }
+    };
+    expect_part(weights.embedding, "model.embed_tokens.weight", 5, 0);
+    expect_part(weights.lm_head.bf16, "lm_head.weight", 5, 0);
+    expect_part(layer.q_a.bf16, prefix + "self_attn.q_a_proj.weight", 0, 0);
+    expect_part(layer.q_b.bf16, prefix + "self_attn.q_b_proj.weight", 7, 0);
+    expect_part(layer.o.bf16, prefix + "self_attn.o_proj.weight", 0, 5);
+    expect_part(layer.dense.up.bf16, prefix + "mlp.up_proj.weight", 6, 0);
+    expect_part(layer.dense.down.bf16, prefix + "mlp.down_proj.weight", 0, 6);
+    expect_part(layer.w_uk.row(0), prefix + "self_attn.kv_b_proj.weight", 8, 0);
+    expect_part(layer.w_uv.row(0), prefix + "self_attn.kv_b_proj.weight", 11, 0);
+    EXPECT_EQ(layer.o.n_in, 5);
+    EXPECT_EQ(layer.input_norm[0], 32);
+  }
+}
+
+TEST_F(Loading, ARankGetsWholeGroupsOfPackedWeights) {
+  make_all_experts(WeightFormat::int4_group);
+  write(0);
+  const auto loaded = load_weights(request({1, 2}), backend_, nullptr);
+  ASSERT_TRUE(loaded.ok()) << loaded.error().message;
+  const WeightMatrix& down = bank_of(loaded.value()->layers[1]).routed[1].down;
+  EXPECT_EQ(down.n_in, 32);
+  EXPECT_EQ(down.int4_scale[1], 1);
+  for (int64_t row = 0; row < down.n_out; ++row) {
+    for (int64_t i = 0; i < down.n_in; ++i) {
+      const int nibble = i % 2 == 0 ? down.int4(row, i / 2) & 15 : down.int4(row, i / 2) >> 4;
+      ASSERT_EQ(nibble, (32 + i + row) % 16);
+    }
+  }
+}
+
+TEST_F(Loading, APartitionThatDoesNotFitIsRefused) {
+  write(0);
+  const auto thirds = load_weights(request({0, 3}), backend_, nullptr);
+  ASSERT_FALSE(thirds.ok());
+  EXPECT_EQ(thirds.error().code, ErrorCode::invalid_argument);
+  EXPECT_THAT(thirds.error().message, HasSubstr("2 heads cannot be shared by 3 ranks"));
 }
 
 TEST_F(Loading, NamesWhatIsMissing) {

@@ -1,7 +1,6 @@
 #include "weights/resolve.h"
 
 #include <algorithm>
-#include <cstring>
 #include <set>
 #include <string>
 #include <string_view>
@@ -200,41 +199,6 @@ Result<std::vector<ResolvedTensor>> resolve_checkpoint(const Checkpoint& checkpo
   TRY_OK(resolver.check_all_read());
   TRY_OK(check_one_format(checkpoint, tensors));
   return tensors;
-}
-
-bool can_borrow(const Backend& backend, const CheckpointTensor& tensor, size_t alignment) {
-  return backend.reads_host_memory() &&
-         reinterpret_cast<uintptr_t>(tensor.data.data()) % alignment == 0;
-}
-
-size_t element_alignment(const CheckpointTensor& part, const ResolvedTensor& tensor) {
-  const bool is_packed = tensor.format == WeightFormat::int4_group && &part == tensor.values;
-  return is_packed ? 1 : static_cast<size_t>(size_of(part.entry.dtype));
-}
-
-void copy_rows_as_bf16(const ResolvedTensor& tensor, int64_t begin, int64_t n,
-                       std::span<std::byte> out) {
-  const int64_t columns = tensor.wanted.n_in;
-  const std::span<const std::byte> from = tensor.values->data;
-  if (tensor.format == WeightFormat::bf16) {
-    const auto row_bytes = static_cast<size_t>(columns) * sizeof(Bf16);
-    std::memcpy(out.data(), from.subspan(static_cast<size_t>(begin) * row_bytes).data(),
-                static_cast<size_t>(n) * row_bytes);
-    return;
-  }
-  CHECK(tensor.format == WeightFormat::fp8_block128);
-  const int64_t scale_columns = div_up(columns, kFp8Block);
-  for (int64_t row = 0; row < n; ++row) {
-    for (int64_t column = 0; column < columns; ++column) {
-      const int64_t scale_at = (begin + row) / kFp8Block * scale_columns + column / kFp8Block;
-      const auto scale =
-          load_le<float>(tensor.scales->data, static_cast<size_t>(scale_at) * sizeof(float));
-      const auto value =
-          load_le<Fp8E4m3>(from, static_cast<size_t>((begin + row) * columns + column));
-      store_le(out, static_cast<size_t>(row * columns + column) * sizeof(Bf16),
-               to_bf16(to_float(value) * scale));
-    }
-  }
 }
 
 }  // namespace quire

@@ -4,12 +4,9 @@
 // one that the config's scheme permits there.
 #pragma once
 
-#include <cstddef>
-#include <span>
 #include <vector>
 
 #include "format/checkpoint.h"
-#include "ops/backend.h"
 #include "ops/weight_matrix.h"
 #include "weights/table.h"
 
@@ -31,17 +28,5 @@ struct ResolvedTensor {
 Result<std::vector<ResolvedTensor>> resolve_checkpoint(const Checkpoint& checkpoint,
                                                        const ModelShape& shape,
                                                        const WeightSource& source);
-
-// True when ops of `backend` may read the tensor where the file is mapped.
-bool can_borrow(const Backend& backend, const CheckpointTensor& tensor, size_t alignment);
-
-// What reading `part` of `tensor` needs: the size of an element. Packed nibbles are read as bytes,
-// although their dtype is I32.
-size_t element_alignment(const CheckpointTensor& part, const ResolvedTensor& tensor);
-
-// Rows [begin, begin + n) of a BF16 or FP8 matrix, as BF16. FP8 values times their scale round
-// once, to nearest even. `out` is n rows long.
-void copy_rows_as_bf16(const ResolvedTensor& tensor, int64_t begin, int64_t n,
-                       std::span<std::byte> out);
 
 }  // namespace quire

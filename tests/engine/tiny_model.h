@@ -25,7 +25,9 @@ inline TinyModel load_tiny_model(const std::string& name, int n_threads) {
   const std::string dir = std::string(QUIRE_SOURCE_DIR) + "/tests/golden/" + name;
   TinyModel tiny{.config = read_model_config(dir).value()};
   tiny.backend = make_cpu_backend(n_threads);
-  tiny.weights = load_weights(Checkpoint::open(dir).value(), tiny.config.shape, tiny.config.weights,
+  tiny.weights = load_weights({.checkpoint = Checkpoint::open(dir).value(),
+                               .shape = tiny.config.shape,
+                               .source = tiny.config.weights},
                               *tiny.backend, {})
                      .value();
   return tiny;

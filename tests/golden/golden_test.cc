@@ -122,8 +122,10 @@ class GoldenLogits : public testing::TestWithParam<Case> {
     config_ = read_model_config(folder(GetParam().name)).value();
     backend_ = make_backend(GetParam().device);
     if (backend_ == nullptr) GTEST_SKIP() << "no such device here";
-    weights_ = load_weights(Checkpoint::open(folder(GetParam().weights)).value(), config_.shape,
-                            config_.weights, *backend_, nullptr)
+    weights_ = load_weights({.checkpoint = Checkpoint::open(folder(GetParam().weights)).value(),
+                             .shape = config_.shape,
+                             .source = config_.weights},
+                            *backend_, nullptr)
                    .value();
     golden_ = read_golden(GetParam().name);
     ASSERT_EQ(golden_.logits.size(),

@@ -77,7 +77,9 @@ class KimiNano : public testing::TestWithParam<Way> {
     }
     ASSERT_FALSE(goldens_.empty());
     config_ = read_model_config(nano_dir()).value();
-    weights_ = load_weights(Checkpoint::open(nano_dir()).value(), config_.shape, config_.weights,
+    weights_ = load_weights({.checkpoint = Checkpoint::open(nano_dir()).value(),
+                             .shape = config_.shape,
+                             .source = config_.weights},
                             *backend_, nullptr)
                    .value();
     model_ = make_model(config_, *weights_, *backend_,
