@@ -7,6 +7,7 @@ void add_bench_command(CLI::App& app, ExitCode* exit_code) {
   CLI::App* bench = app.add_subcommand("bench", "How fast it is");
   bench->require_subcommand(1);
   add_bench_offline(*bench, exit_code);
+  add_bench_start(*bench, exit_code);
   add_bench_serve(*bench, exit_code);
 }
 

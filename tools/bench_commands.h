@@ -6,6 +6,7 @@
 namespace quire {
 
 void add_bench_offline(CLI::App& bench, ExitCode* exit_code);
+void add_bench_start(CLI::App& bench, ExitCode* exit_code);
 void add_bench_serve(CLI::App& bench, ExitCode* exit_code);
 
 }  // namespace quire

@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/mapped_file.h"
 #include "base/text.h"
+#include "model/warm_up.h"
 
 namespace quire {
 
@@ -32,10 +33,17 @@ WeightFormat weight_format(WeightScheme scheme) {
   return WeightFormat::bf16;
 }
 
-// Which weights a page was computed with, as far as config.json tells. The index of this process
-// meets no other weights.
-Result<std::array<uint8_t, 16>> model_lineage(const std::string& dir) {
-  const std::string text = TRY(read_text_file(dir + "/config.json", kConfigBytesMax));
+// Which weights a page was computed with: the config, every tensor's name, format and sizes, and
+// whose part they are. Two sets of values under one index are told apart by their folder's config.
+Result<std::array<uint8_t, 16>> model_lineage(const LoadedModel& loaded) {
+  std::string text = TRY(read_text_file(loaded.dir + "/config.json", kConfigBytesMax));
+  text += format("\n%s rank %lld of %lld\n",
+                 loaded.load_format == LoadFormat::dummy ? "dummy" : "files",
+                 static_cast<long long>(loaded.partition.rank),
+                 static_cast<long long>(loaded.partition.n_ranks));
+  for (const CheckpointTensor& tensor : loaded.weights->checkpoint.tensors()) {
+    text += tensor.entry.name + " " + describe(tensor.entry) + "\n";
+  }
   XXH128_canonical_t bytes;
   XXH128_canonicalFromHash(&bytes, XXH3_128bits(text.data(), text.size()));
   std::array<uint8_t, 16> lineage;
@@ -43,16 +51,40 @@ Result<std::array<uint8_t, 16>> model_lineage(const std::string& dir) {
   return lineage;
 }
 
-Result<int32_t> pool_pages(const EngineSettings& settings, int32_t context_tokens) {
+// Pages of a pool on a host, whose memory nobody can promise: what was asked for.
+int64_t pages_on_host(const EngineSettings& settings, int32_t context_tokens) {
   const int64_t tokens = settings.kv_tokens > 0 ? settings.kv_tokens
                                                 : int64_t{settings.running_requests_max} *
                                                       round_up(context_tokens, kPageTokens);
-  const int64_t pages = div_up(tokens, kPageTokens) + 1;  // and the null page
-  if (pages > std::numeric_limits<int32_t>::max()) {
-    return invalid_argument(format("a KV cache of %lld tokens is past what page ids can name",
-                                   static_cast<long long>(tokens)));
+  return div_up(tokens, kPageTokens);
+}
+
+// Pages of the pool, with the null page. Everything else that the backend will hold is there.
+Result<int32_t> pool_pages(const EngineSettings& settings, int32_t context_tokens, Backend& backend,
+                           const KvPageLayout& layout) {
+  int64_t pages = pages_on_host(settings, context_tokens);
+  if (!backend.reads_host_memory()) {
+    const MemoryInfo memory = backend.memory_info();
+    const int64_t pages_wanted = div_up(settings.kv_tokens, kPageTokens);
+    // A pool that cannot hold one request of half the context is of no use to anybody.
+    const int64_t useful = div_up(context_tokens, 2 * kPageTokens);
+    pages = TRY(pages_in_budget({.total_bytes = memory.total,
+                                 .free_bytes = memory.free,
+                                 .fraction = settings.mem_fraction,
+                                 .page_bytes = layout.page_bytes,
+                                 .pages_wanted = pages_wanted},
+                                pages_wanted > 0 ? std::min(pages_wanted, useful) : useful));
   }
-  return static_cast<int32_t>(pages);
+  if (pages >= std::numeric_limits<int32_t>::max()) {
+    return invalid_argument(format("a KV cache of %lld pages is past what page ids can name",
+                                   static_cast<long long>(pages)));
+  }
+  return static_cast<int32_t>(pages + 1);
+}
+
+int32_t prefill_tokens(const EngineSettings& settings, const Backend& backend) {
+  if (settings.chunked_prefill_tokens > 0) return settings.chunked_prefill_tokens;
+  return backend.reads_host_memory() ? kPrefillTokensCpu : kPrefillTokensCuda;
 }
 
 }  // namespace
@@ -70,29 +102,41 @@ Result<ModelEngine> make_model_engine(LoadedModel loaded, const EngineSettings& 
   out.config = {.context_tokens = static_cast<int32_t>(context),
                 .running_requests_max = settings.running_requests_max,
                 .queued_requests_max = settings.queued_requests_max,
-                .chunked_prefill_tokens = settings.chunked_prefill_tokens > 0
-                                              ? settings.chunked_prefill_tokens
-                                              : kPrefillTokensCpu,
+                .chunked_prefill_tokens = prefill_tokens(settings, *loaded.backend),
                 .prefix_cache = settings.prefix_cache,
-                .domain = {.model_lineage = TRY(model_lineage(loaded.dir)),
+                .domain = {.model_lineage = TRY(model_lineage(loaded)),
                            .weight_format = weight_format(model_config.weights.scheme),
                            .activation = settings.activation,
                            .kv_format = settings.kv_format},
                 .seed = settings.seed};
-  out.config.n_pages = TRY(pool_pages(settings, out.config.context_tokens));
   out.config.vocab_size = static_cast<int32_t>(model_config.shape.vocab_size);
-  const PlanLimits limits = executor_limits(out.config);
+  Backend& backend = *loaded.backend;
+  PlanLimits limits = executor_limits(out.config);
   out.model =
-      TRY(loaded.make_model({.tokens_max = limits.tokens_max, .logits_max = limits.rows_max},
-                            {.kv_format = settings.kv_format,
-                             .activation = settings.activation,
-                             .fp8_bits_dropped = settings.fp8_bits_dropped}));
+      TRY(advise(loaded.make_model({.tokens_max = limits.tokens_max, .logits_max = limits.rows_max},
+                                   {.kv_format = settings.kv_format,
+                                    .activation = settings.activation,
+                                    .fp8_bits_dropped = settings.fp8_bits_dropped}),
+                 "Lower --chunked-prefill-size, --max-running-requests or --context-length"));
+  loaded.startup.end_step("activations", &backend);
+  if (!backend.reads_host_memory()) {
+    TRY_OK(warm_up(*out.model, backend,
+                   {.tokens_max = limits.tokens_max,
+                    .rows_max = limits.rows_max,
+                    .context_max = out.config.context_tokens}));
+    loaded.startup.end_step("working memory", &backend);
+  }
+  out.config.n_pages =
+      TRY(pool_pages(settings, out.config.context_tokens, backend, out.model->kv_layout()));
+  limits = executor_limits(out.config);
   // Where the host runs ahead of the device, the next step is given before this one's tokens are
   // read, and decode steps are launched as one.
-  const bool runs_ahead = loaded.backend->is_asynchronous();
+  const bool runs_ahead = backend.is_asynchronous();
   out.config.overlap = runs_ahead ? Overlap::on : Overlap::off;
-  out.executor = TRY(ModelExecutor::make(*loaded.backend, *out.model, limits,
-                                         runs_ahead ? RecordSteps::yes : RecordSteps::no));
+  out.executor = TRY(advise(ModelExecutor::make(backend, *out.model, limits,
+                                                runs_ahead ? RecordSteps::yes : RecordSteps::no),
+                            "Lower --mem-fraction-static or --max-total-tokens"));
+  loaded.startup.end_step("KV pool and recorded steps", &backend);
   out.loaded = std::move(loaded);
   return out;
 }

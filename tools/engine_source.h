@@ -10,24 +10,30 @@
 #include "engine/engine.h"
 #include "engine/runner.h"
 #include "tools/model_source.h"
+#include "tools/pool_budget.h"
 
 namespace quire {
 
 struct EngineSettings {
   KvFormat kv_format = KvFormat::bf16;
   Activation activation = Activation::bf16;
-  int fp8_bits_dropped = 0;            // precision control of `quire eval`
-  int32_t context_tokens = 0;          // 0: as long as the model allows
-  int32_t running_requests_max = 16;   // at once
-  int32_t queued_requests_max = 64;    // waiting beside them
-  int64_t kv_tokens = 0;               // of the pool; 0: every running request its whole context
-  int32_t chunked_prefill_tokens = 0;  // 0: kPrefillTokensCpu
+  int fp8_bits_dropped = 0;           // precision control of `quire eval`
+  int32_t context_tokens = 0;         // 0: as long as the model allows
+  int32_t running_requests_max = 16;  // at once
+  int32_t queued_requests_max = 64;   // waiting beside them
+  // Of the pool, at most; 0: on a CPU every running request its whole context, on a device all that
+  // mem_fraction leaves.
+  int64_t kv_tokens = 0;
+  double mem_fraction = kMemFraction;  // of a device's memory, for all of it
+  int32_t chunked_prefill_tokens = 0;  // 0: kPrefillTokensCpu or kPrefillTokensCuda
   bool prefix_cache = true;
   uint64_t seed = 0;
 };
 
-// On a CPU a step of this many prompt tokens stays short enough for those who decode beside it.
+// A step of this many prompt tokens stays short enough for those who decode beside it; on a device
+// it is also long enough to use it fully.
 inline constexpr int32_t kPrefillTokensCpu = 256;
+inline constexpr int32_t kPrefillTokensCuda = 8192;
 
 // Members are destroyed in reverse order; an engine made of it must be gone before it is.
 struct ModelEngine {
@@ -37,7 +43,8 @@ struct ModelEngine {
   EngineConfig config;
 };
 
-// Errors: as make_model; invalid_argument for sizes that cannot be; resource_exhausted.
+// Runs the largest steps once, so that on a device the pool can have what is left. Errors: as
+// make_model; invalid_argument for sizes that cannot be; resource_exhausted, saying what to lower.
 Result<ModelEngine> make_model_engine(LoadedModel loaded, const EngineSettings& settings);
 
 }  // namespace quire

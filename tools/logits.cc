@@ -93,20 +93,14 @@ Status run(const LogitsOptions& options) {
 void add_logits_command(CLI::App& app, ExitCode* exit_code) {
   CLI::App* command = app.add_subcommand(
       "logits", "{\"ids\"} in, {\"logits\"} of the last position out, JSON lines");
-  command->add_option("--model-path", "Folder with config.json and safetensors")->required();
+  add_model_source_flags(*command);
   command->add_option("--kv-cache-dtype", "auto, bf16 or fp8_e4m3");
-  command->add_option("--device", "cpu (default) or cuda");
-  command->add_flag("--deterministic", kDeterministicHelp);
-  command->add_option("--threads", "Threads of the CPU backend; default: all cores")
-      ->check(CLI::Range(1, 1024));
   command->callback([command, exit_code] {
     LogitsOptions options;
-    options.source.dir = option_value(*command, "--model-path", std::string());
-    options.source.n_threads = option_value(*command, "--threads", 0);
-    options.source.device = option_value(*command, "--device", options.source.device);
-    options.source.deterministic = command->count("--deterministic") > 0;
     options.kv_format = option_value(*command, "--kv-cache-dtype", options.kv_format);
-    const Status status = run(options);
+    const Result<ModelSource> source = read_model_source(*command);
+    if (source.ok()) options.source = source.value();
+    const Status status = source.ok() ? run(options) : Status(source.error());
     *exit_code = status.ok() ? ExitCode::ok : fail(status.error());
   });
 }

@@ -5,7 +5,6 @@
 // before the model is loaded: /health says 503 until then.
 #include <pthread.h>
 #include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -39,8 +38,6 @@ constexpr size_t kKeyFileBytesMax = size_t{1} << 20;
 constexpr int64_t kTokensARequest = 4096;
 // The share of the free memory that the pool may take then.
 constexpr int64_t kMemoryShare = 4;
-
-int64_t free_memory_bytes() { return int64_t{sysconf(_SC_AVPHYS_PAGES)} * sysconf(_SC_PAGESIZE); }
 
 int64_t unix_seconds() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
@@ -149,11 +146,10 @@ class Server {
               std::unique_ptr<Loaded>* loaded) {
     auto out = std::make_unique<Loaded>();
     out->text = TRY(load_text(options_.model_path, options_.chat_family));
-    LoadedModel weights = TRY(load_model(
-        {options_.model_path, options_.threads, options_.device, options_.deterministic}));
+    LoadedModel weights = TRY(load_model(options_.source));
     TRY_OK(check_vocabulary(weights.config, out->text->tokenizer.vocab_size()));
     const int64_t weights_us = clock_.now_us();
-    const EngineSettings settings = engine_settings(weights.config);
+    const EngineSettings settings = engine_settings(weights);
     out->engine = TRY(make_model_engine(std::move(weights), settings));
     const EngineConfig& config = out->engine->config;
     const int32_t pool_tokens = (config.n_pages - 1) * config.page_tokens;
@@ -173,25 +169,29 @@ class Server {
                         static_cast<double>(ready_us - started_us) * 1e-6);
     *loaded = std::move(out);
     announce(config, *(*loaded)->model);
+    for (const std::string& line : (*loaded)->engine->loaded.startup.lines()) log_.info(line);
     api.open(*(*loaded)->model, *(*loaded)->generator);
     log_.info("The server is fired up and ready to roll!");
     return {};
   }
 
-  EngineSettings engine_settings(const ModelConfig& model) const {
+  EngineSettings engine_settings(const LoadedModel& loaded) const {
     EngineSettings out{.kv_format = options_.kv_format,
                        .activation = options_.activation,
                        .context_tokens = options_.context_length,
                        .running_requests_max = options_.max_running_requests,
                        .queued_requests_max = options_.max_queued_requests,
                        .kv_tokens = options_.max_total_tokens,
+                       .mem_fraction = options_.mem_fraction_static,
                        .chunked_prefill_tokens = options_.chunked_prefill_size,
                        .prefix_cache = !options_.disable_radix_cache,
                        .seed = options_.random_seed};
-    if (out.kv_tokens > 0) return out;
+    if (out.kv_tokens > 0 || !loaded.backend->reads_host_memory()) return out;
+    const ModelConfig& model = loaded.config;
+    const int64_t free_bytes = loaded.backend->memory_info().free;
     const int64_t context = out.context_tokens > 0 ? out.context_tokens : model.positions_max;
     const int64_t page_bytes = model.kv_layout(options_.kv_format).page_bytes;
-    const int64_t affordable = free_memory_bytes() / kMemoryShare / page_bytes * kPageTokens;
+    const int64_t affordable = free_bytes / kMemoryShare / page_bytes * kPageTokens;
     const int64_t wanted =
         int64_t{out.running_requests_max} * std::min<int64_t>(context, kTokensARequest);
     out.kv_tokens = std::max<int64_t>(std::min(wanted, affordable), kPageTokens);
@@ -200,7 +200,7 @@ class Server {
                "--max-total-tokens sets it.",
                static_cast<long long>(out.kv_tokens),
                human_bytes(out.kv_tokens / kPageTokens * page_bytes).c_str(),
-               human_bytes(free_memory_bytes()).c_str()));
+               human_bytes(free_bytes).c_str()));
     return out;
   }
 

@@ -1,17 +1,14 @@
 #include "tools/serve_options.h"
 
+#include <cstdlib>
 #include <limits>
 
 #include "base/text.h"
-#include "tools/model_source.h"
 #include "tools/option_value.h"
 
 namespace quire {
 
 namespace {
-
-// Flags that SGLang's users paste and that mean nothing on a CPU, or only what we do anyway.
-constexpr const char* kGpuFlags[] = {"--mem-fraction-static", "--tp-size"};
 
 Result<LogLevel> parse_log_level(const std::string& text) {
   if (text == "debug") return LogLevel::debug;
@@ -40,7 +37,7 @@ void add_model_flags(CLI::App& command) {
   const auto flag = [&](const char* name, const std::string& help) {
     command.add_flag(name, help);
   };
-  command.add_option("--model-path,--model", "Folder with config.json and safetensors")->required();
+  add_model_source_flags(command);
   command
       .add_option("--served-model-name",
                   "Names that requests may use (default: the path and "
@@ -52,18 +49,14 @@ void add_model_flags(CLI::App& command) {
   add("--context-length", "Longest sequence, in tokens (default: the model's)");
   add("--max-running-requests", "Requests that generate at once (64)");
   add("--max-queued-requests", "Requests that wait beside them (1024); past it: 429");
-  add("--max-total-tokens", "Tokens of the KV pool (default: by the machine's memory)");
-  add("--chunked-prefill-size", "Prompt tokens of one step");
+  add("--max-total-tokens", "Tokens of the KV pool, at most (default: by memory)");
+  add("--mem-fraction-static", "Of a GPU's memory, for weights, pool and all (0.95)");
+  add("--chunked-prefill-size", "Prompt tokens of one step (8192 on a GPU, 256 on a CPU)");
   flag("--disable-radix-cache", "Do not share prefixes between requests");
   add("--chat-family", "auto, kimi-k2-thinking, kimi-k2.5 or kimi-k2.6");
   add("--tool-call-parser", "auto or kimi_k2: the chat family decides");
   add("--reasoning-parser", "auto or kimi_k2: the chat family decides");
-  add("--device", "cpu (default) or cuda");
-  flag("--deterministic", kDeterministicHelp);
-  add("--threads", "Threads of the CPU backend (default: all cores)");
   add("--random-seed", "Seed of requests that name none (default: a random one)");
-  add("--mem-fraction-static", "Of GPU memory; not for the CPU, where --max-total-tokens is");
-  add("--tp-size,--tp,--tensor-parallel-size", "1: this build serves on one device");
   flag("--trust-remote-code", "Accepted and without effect: no model's code ever runs");
 }
 
@@ -136,15 +129,28 @@ Status read_limits(const CLI::App& command, HttpLimits* out) {
                       &out->connections_per_address_max);
 }
 
+Status read_mem_fraction(const CLI::App& command, ServeOptions* out) {
+  const bool is_given = command.count("--mem-fraction-static") > 0;
+  if (is_given && out->source.device == "cpu") {
+    return unsupported("--mem-fraction-static is for GPUs; on a CPU --max-total-tokens says it");
+  }
+  const auto text = option_value<std::string>(command, "--mem-fraction-static", "");
+  char* end = nullptr;
+  if (is_given) out->mem_fraction_static = std::strtod(text.c_str(), &end);
+  if (is_given && (text.empty() || *end != '\0' || !(out->mem_fraction_static > 0) ||
+                   out->mem_fraction_static > 1)) {
+    return invalid_argument("--mem-fraction-static: expected a number above 0, up to 1");
+  }
+  return {};
+}
+
 Status read_engine_flags(const CLI::App& command, ServeOptions* out) {
   TRY_OK(read_integer(command, "--context-length", 2, &out->context_length));
   TRY_OK(read_integer(command, "--max-running-requests", 1, &out->max_running_requests));
   TRY_OK(read_integer(command, "--max-queued-requests", 1, &out->max_queued_requests));
   TRY_OK(read_integer(command, "--max-total-tokens", 1, &out->max_total_tokens));
   TRY_OK(read_integer(command, "--chunked-prefill-size", 1, &out->chunked_prefill_size));
-  TRY_OK(read_integer(command, "--threads", 1, &out->threads));
-  out->device = option_value(command, "--device", out->device);
-  out->deterministic = command.count("--deterministic") > 0;
+  TRY_OK(read_mem_fraction(command, out));
   TRY_OK(read_integer(command, "--random-seed", 0, &out->random_seed));
   out->has_random_seed = command.count("--random-seed") > 0;
   out->disable_radix_cache = command.count("--disable-radix-cache") > 0;
@@ -164,11 +170,9 @@ void add_serve_flags(CLI::App& command) {
 
 Result<ServeOptions> read_serve_flags(const CLI::App& command) {
   ServeOptions out;
-  for (const char* flag : kGpuFlags) {
-    const auto value = option_value<std::string>(command, flag, "");
-    const bool is_one_device = std::string_view(flag) == "--tp-size" && value == "1";
-    if (value.empty() || is_one_device) continue;
-    return unsupported(std::string(flag) + " is for GPUs; this build serves on the CPU");
+  out.source = TRY(read_model_source(command));
+  if (out.source.share) {
+    return unsupported("--rank-share: one rank alone answers nothing; quire bench measures it");
   }
   TRY_OK(check_parser(command, "--tool-call-parser"));
   TRY_OK(check_parser(command, "--reasoning-parser"));
@@ -177,7 +181,7 @@ Result<ServeOptions> read_serve_flags(const CLI::App& command) {
   TRY_OK(read_engine_flags(command, &out));
   TRY_OK(read_limits(command, &out.limits));
   TRY_OK(read_integer(command, "--drain-timeout", 0, &out.drain_seconds));
-  out.model_path = command.get_option("--model-path")->as<std::string>();
+  out.model_path = out.source.dir;
   out.served_model_names = option_value(command, "--served-model-name", out.served_model_names);
   out.host = option_value(command, "--host", out.host);
   out.chat_family = option_value(command, "--chat-family", out.chat_family);
@@ -204,7 +208,8 @@ Json describe(const ServeOptions& options) {
           {"max_queued_requests", options.max_queued_requests},
           {"disable_radix_cache", options.disable_radix_cache},
           {"chat_family", options.chat_family},
-          {"device", options.device}};
+          {"device", options.source.device},
+          {"mem_fraction_static", options.mem_fraction_static}};
 }
 
 }  // namespace quire

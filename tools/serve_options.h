@@ -12,11 +12,14 @@
 #include "ops/weight_matrix.h"
 #include "server/http.h"
 #include "tools/commands.h"
+#include "tools/model_source.h"
+#include "tools/pool_budget.h"
 
 namespace quire {
 
 struct ServeOptions {
-  std::string model_path;
+  std::string model_path;  // as source.dir
+  ModelSource source;
   std::string host = "127.0.0.1";
   uint16_t port = 30000;
   uint16_t admin_port = 0;  // 0: no operators' listener
@@ -27,7 +30,8 @@ struct ServeOptions {
   int32_t context_length = 0;  // 0: the model's
   int32_t max_running_requests = 64;
   int32_t max_queued_requests = 1024;
-  int64_t max_total_tokens = 0;  // 0: by the machine's memory
+  int64_t max_total_tokens = 0;  // 0: by memory
+  double mem_fraction_static = kMemFraction;
   int32_t chunked_prefill_size = 0;
   bool disable_radix_cache = false;
   std::string api_key;
@@ -35,9 +39,6 @@ struct ServeOptions {
   LogLevel log_level = LogLevel::info;
   LogFormat log_format = LogFormat::text;
   bool log_requests = false;
-  int threads = 0;
-  std::string device = "cpu";
-  bool deterministic = false;
   uint64_t random_seed = 0;
   bool has_random_seed = false;
   int64_t drain_seconds = 30;
