@@ -55,6 +55,14 @@ class CudaFence final : public Fence {
   cudaEvent_t event_ = nullptr;
 };
 
+Buffer make_tickets(cuda::DeviceMemory* memory, cudaStream_t stream, int n_sms) {
+  const int64_t bytes = int64_t{2} * n_sms * static_cast<int64_t>(sizeof(int32_t));
+  std::byte* data = memory->allocate(bytes);
+  CUDA_MUST(data != nullptr ? cudaSuccess : cudaErrorMemoryAllocation);
+  CUDA_MUST(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), stream));
+  return Buffer(memory, data, bytes);
+}
+
 class CudaBackend final : public Backend {
  public:
   CudaBackend(const CudaOptions& options, int n_sms)
@@ -66,10 +74,12 @@ class CudaBackend final : public Backend {
         staging_(stream_.get()),
         blas_(&memory_, stream_.get()),
         recordings_(stream_.get()),
+        tickets_(make_tickets(&memory_, stream_.get(), n_sms)),
         context_{.stream = stream_.get(),
                  .workspace = &workspace_,
                  .staging = &staging_,
                  .blas = &blas_,
+                 .tickets = reinterpret_cast<int32_t*>(tickets_.data()),
                  .n_sms = n_sms,
                  .deterministic = options.deterministic == Deterministic::yes} {}
 
@@ -174,6 +184,7 @@ class CudaBackend final : public Backend {
   cuda::Staging staging_;
   cuda::Blas blas_;
   cuda::Recordings recordings_;
+  Buffer tickets_;
   cuda::Context context_;
 };
 

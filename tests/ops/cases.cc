@@ -183,6 +183,10 @@ std::vector<CacheCase> cache_cases() {
     out.push_back({format, 512, 64, 8, {{63, 64}, {64, 65}, {0, 3}, {127, 130}}});
     out.push_back({format, 512, 64, 64, {{60, 66}}});
     out.push_back({format, 512, 64, 3, {{200, 201}, {0, 70}}});
+    // Long rows beside short ones: their pages are shared among blocks.
+    out.push_back(
+        {format, 512, 64, 8, {{2999, 3000}, {63, 64}, {1087, 1088}, {0, 1}, {4095, 4097}}});
+    out.push_back({format, 512, 64, 16, {{1500, 1501}, {129, 130}}});
     out.push_back({format, 32, 16, 2, {{0, 129}, {5, 6}}});
     out.push_back({format, 24, 10, 5, {{100, 140}}});
     for (const Values values : {Values::outliers, Values::denormal, Values::zero}) {

@@ -190,9 +190,19 @@ struct Attended {
   std::vector<double> bound;  // [dim], before the last rounding
 };
 
-// Weights are off by `weight_rounding` more when they meet the values.
+// What a weight loses where it meets the values, relative to itself, and to the largest weight
+// times the largest value.
+struct WeightRounding {
+  double relative = 0;
+  double absolute = 0;
+};
+constexpr WeightRounding kBf16Weights{.relative = kBf16};
+// Rounded to float16, the largest to less than 2^15: half a unit in the last place, and half the
+// smallest step.
+constexpr WeightRounding kFloat16Weights{.relative = 0x1p-11, .absolute = 0x1p-39};
+
 Attended attend(const std::vector<Sum>& scores, int64_t score_terms,
-                const std::vector<std::vector<double>>& values, double weight_rounding = 0) {
+                const std::vector<std::vector<double>>& values, const WeightRounding& rounding) {
   double largest = -INFINITY;
   double score_error = 0;
   for (const Sum& score : scores) {
@@ -215,12 +225,16 @@ Attended attend(const std::vector<Sum>& scores, int64_t score_terms,
     total += weight[j];
     total_error += weight[j] * error[j];
   }
+  double largest_value = 0;
+  for (const std::vector<double>& row : values) {
+    for (const double x : row) largest_value = std::max(largest_value, std::abs(x));
+  }
   for (size_t c = 0; c < dim; ++c) {
     double sum = 0;
-    double bound = 0;
+    double bound = static_cast<double>(n) * rounding.absolute * largest_value;
     for (size_t j = 0; j < n; ++j) {
       sum += weight[j] * values[j][c];
-      bound += weight[j] * std::abs(values[j][c]) * (error[j] + weight_rounding);
+      bound += weight[j] * std::abs(values[j][c]) * (error[j] + rounding.relative);
     }
     out.value.push_back(sum / total);
     out.bound.push_back((bound + total_error * std::abs(sum / total)) / total);
@@ -258,7 +272,10 @@ Expected reference(const ops::MlaAttention& args) {
   const int64_t rank = args.q_latent[2];
   for (int64_t t = 0; t < args.q_latent[0]; ++t) {
     const bool is_in_chunk = args.tokens.row_tokens_max > 1 && t >= args.tokens.n_lone;
-    const double weight_rounding = is_in_chunk ? kBf16 : 0;
+    const bool is_fp8 = args.kv.layout->format != KvFormat::bf16;
+    const WeightRounding rounding = is_in_chunk ? kBf16Weights
+                                    : is_fp8    ? kFloat16Weights
+                                                : WeightRounding{};
     std::vector<std::vector<double>> rows;
     for (int64_t j = 0; j <= args.tokens.position(t); ++j) {
       rows.push_back(stored_row(args, args.tokens.row(t), j));
@@ -277,7 +294,7 @@ Expected reference(const ops::MlaAttention& args) {
         }
         latents.emplace_back(rows[j].begin(), rows[j].begin() + rank);
       }
-      const Attended a = attend(scores, rank + args.q_rope[2], latents, weight_rounding);
+      const Attended a = attend(scores, rank + args.q_rope[2], latents, rounding);
       for (size_t c = 0; c < a.value.size(); ++c) push(out, a.value[c], a.bound[c]);
     }
   }
@@ -337,8 +354,8 @@ Expected reference(const ops::MlaPrefillAttention& args) {
                           rows[j][rank + static_cast<size_t>(r)]);
           }
         }
-        const Attended a =
-            attend(scores, args.q_nope[2] + args.q_rope[2], values[static_cast<size_t>(h)], kBf16);
+        const Attended a = attend(scores, args.q_nope[2] + args.q_rope[2],
+                                  values[static_cast<size_t>(h)], kBf16Weights);
         for (size_t v = 0; v < a.value.size(); ++v) push(out, a.value[v], a.bound[v]);
       }
     }

@@ -1,4 +1,4 @@
-// time_ops [cpu|cuda [chunks]]: a table of what each op takes at the shapes of one of eight
+// time_ops [cpu|cuda [family]]: a table of what each op takes at the shapes of one of eight
 // tensor-parallel ranks of Kimi K2 (hidden 7168, 8 heads, 384 experts of 256), beside the bytes it
 // has to move.
 //
@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -191,44 +192,81 @@ void time_linear(Bench& b) {
   }
 }
 
+// A pool of `n` sequences of n_tokens each, their pages scattered, every row written by kv_append
+// from the same 4,096 random ones.
+PagedKv filled_pool(Bench& b, const KvPageLayout& layout, int32_t n, int32_t n_tokens) {
+  constexpr int32_t kChunk = 4096;
+  const int32_t pages_each = n_tokens / kPageTokens;
+  PagedKv kv{.n_pages = int64_t{n} * pages_each, .layout = &layout};
+  kv.pool = b.make(kv.n_pages * layout.page_bytes, Fill::zero);
+  std::vector<int32_t> pages(static_cast<size_t>(kv.n_pages));
+  std::iota(pages.begin(), pages.end(), 0);
+  Rng rng(4);
+  for (size_t i = pages.size(); i > 1; --i) std::swap(pages[i - 1], pages[rng.next_below(i)]);
+  kv.table = b.upload(pages, int64_t{n}, int64_t{pages_each});
+  const auto latent = b.array<Bf16>(Fill::bf16, kChunk, kRank);
+  const auto rope = b.array<Bf16>(Fill::bf16, kChunk, kRope);
+  const auto row = b.array<int32_t>(Fill::zero, kChunk);
+  const auto position = b.array<int32_t>(Fill::zero, kChunk);
+  for (int64_t first = 0; first < int64_t{n} * n_tokens; first += kChunk) {
+    const int64_t count = std::min<int64_t>(kChunk, int64_t{n} * n_tokens - first);
+    std::vector<int32_t> rows;
+    std::vector<int32_t> positions;
+    for (int64_t i = first; i < first + count; ++i) {
+      rows.push_back(static_cast<int32_t>(i / n_tokens));
+      positions.push_back(static_cast<int32_t>(i % n_tokens));
+    }
+    b.backend().copy_in(reinterpret_cast<std::byte*>(row.data), std::as_bytes(std::span(rows)));
+    b.backend().copy_in(reinterpret_cast<std::byte*>(position.data),
+                        std::as_bytes(std::span(positions)));
+    const TokenRows tokens{.row = row.rows(0, count), .position = position.rows(0, count)};
+    for (int32_t layer = 0; layer < static_cast<int32_t>(layout.blocks.size()); ++layer) {
+      ops::kv_append(b.backend(), {.kv = kv,
+                                   .tokens = tokens,
+                                   .layer = layer,
+                                   .latent = latent.rows(0, count),
+                                   .rope = rope.rows(0, count)});
+    }
+  }
+  return kv;
+}
+
+void time_decode(Bench& b, KvFormat stored, int32_t n, int32_t n_tokens) {
+  // Layers keep the caches cold.
+  const int64_t layer_bytes =
+      int64_t{n} * n_tokens * (stored == KvFormat::bf16 ? 2 * (kRank + kRope) : kRank + kRope + 8);
+  const auto n_layers =
+      static_cast<int32_t>(std::clamp<int64_t>((int64_t{240} << 20) / layer_bytes, 2, 128));
+  const KvPageLayout layout = make_mla_layout(stored, n_layers, kRank, kRope);
+  const PagedKv kv = filled_pool(b, layout, n, n_tokens);
+  std::vector<int32_t> rows(static_cast<size_t>(n));
+  std::iota(rows.begin(), rows.end(), 0);
+  const std::vector<int32_t> positions(rows.size(), n_tokens - 1);
+  const TokenRows tokens{.row = b.upload(rows, int64_t{n}),
+                         .position = b.upload(positions, int64_t{n})};
+  const auto q_latent = b.array<Bf16>(Fill::bf16, int64_t{n}, kHeads, kRank);
+  const auto q_rope = b.array<Bf16>(Fill::bf16, int64_t{n}, kHeads, kRope);
+  const auto out = b.array<Bf16>(Fill::zero, int64_t{n}, kHeads, kRank);
+  b.time(
+      format("mla_attention %s, 8 heads, %d x %d", std::string(name(stored)).c_str(), n, n_tokens),
+      static_cast<double>(layer_bytes + int64_t{2} * n * kHeads * (2 * kRank + kRope)), [&](int i) {
+        ops::mla_attention(b.backend(), {.out = out,
+                                         .q_latent = q_latent,
+                                         .q_rope = q_rope,
+                                         .kv = kv,
+                                         .tokens = tokens,
+                                         .layer = i % n_layers,
+                                         .scale = 0.1F});
+      });
+  b.forget();
+}
+
 void time_attention(Bench& b) {
-  constexpr int32_t kTokens = 8192;  // of a sequence
-  constexpr int32_t kPages = kTokens / kPageTokens;
-  for (const KvFormat stored : {KvFormat::bf16, KvFormat::fp8_e4m3_584}) {
-    for (const int32_t n : {1, 8, 64}) {
-      // At one request the layers keep the caches cold.
-      const int32_t n_layers = n == 1 ? 16 : 2;
-      const KvPageLayout layout = make_mla_layout(stored, n_layers, kRank, kRope);
-      PagedKv kv{.n_pages = int64_t{n} * kPages, .layout = &layout};
-      // As FP8 these bytes are values of about 0.1, and scales of about 0.05.
-      kv.pool = b.make(kv.n_pages * layout.page_bytes, Fill::bf16);
-      std::vector<int32_t> pages(static_cast<size_t>(kv.n_pages));
-      for (size_t i = 0; i < pages.size(); ++i) {
-        pages[i] = static_cast<int32_t>((i * 37) % pages.size());  // 37 is prime to all sizes here
+  for (const int32_t n_tokens : {1024, 8192, 21504}) {
+    for (const int32_t n : {1, 8, 32, 64}) {
+      for (const KvFormat stored : {KvFormat::bf16, KvFormat::fp8_e4m3_584}) {
+        time_decode(b, stored, n, n_tokens);
       }
-      std::vector<int32_t> rows;
-      for (int32_t row = 0; row < n; ++row) rows.push_back(row);
-      kv.table = b.upload(pages, int64_t{n}, int64_t{kPages});
-      const TokenRows tokens{
-          .row = b.upload(rows, int64_t{n}),
-          .position =
-              b.upload(std::vector<int32_t>(static_cast<size_t>(n), kTokens - 1), int64_t{n})};
-      const auto q_latent = b.array<Bf16>(Fill::bf16, int64_t{n}, kHeads, kRank);
-      const auto q_rope = b.array<Bf16>(Fill::bf16, int64_t{n}, kHeads, kRope);
-      const auto out = b.array<Bf16>(Fill::zero, int64_t{n}, kHeads, kRank);
-      const double moved =
-          static_cast<double>(kv.n_pages * layout.blocks[0].bytes + int64_t{4} * n * kHeads * 576);
-      b.time(format("mla_attention %s, 8 heads, %d x 8192", std::string(name(stored)).c_str(), n),
-             moved, [&](int i) {
-               ops::mla_attention(b.backend(), {.out = out,
-                                                .q_latent = q_latent,
-                                                .q_rope = q_rope,
-                                                .kv = kv,
-                                                .tokens = tokens,
-                                                .layer = i % n_layers,
-                                                .scale = 0.1F});
-             });
-      b.forget();
     }
   }
 }
@@ -377,6 +415,19 @@ void time_sampling(Bench& b) {
   b.forget();
 }
 
+void time_moe(Bench& b) {
+  time_routing(b);
+  for (const WeightFormat stored : kFormats) time_experts(b, stored);
+}
+
+struct Family {
+  const char* name;
+  void (*time)(Bench&);
+};
+constexpr Family kFamilies[] = {
+    {"rows", time_rows},     {"linear", time_linear}, {"attention", time_attention},
+    {"chunks", time_chunks}, {"moe", time_moe},       {"sample", time_sampling}};
+
 std::unique_ptr<Backend> make_backend(const std::string& wanted) {
   for (const BackendFactory& factory : backends()) {
     if (factory.name.starts_with(wanted)) return factory.make();
@@ -390,25 +441,17 @@ std::unique_ptr<Backend> make_backend(const std::string& wanted) {
 
 int main(int argc, char** argv) {
   const std::string wanted = argc > 1 ? argv[1] : "cuda";
+  const std::string family = argc > 2 ? argv[2] : "";
   const auto backend = quire::ops_test::make_backend(wanted);
   if (backend == nullptr) {
     std::fprintf(stderr, "time_ops: no backend '%s' here\n", wanted.c_str());
     return 1;
   }
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a crash leaves what came before it
   std::printf("%-52s %12s %12s %12s %7s\n", "op", "bytes", "floor", "time", "share");
   quire::ops_test::Bench bench(*backend);
-  if (argc > 2 && std::string(argv[2]) == "chunks") {
-    quire::ops_test::time_chunks(bench);
-    return 0;
+  for (const quire::ops_test::Family& each : quire::ops_test::kFamilies) {
+    if (family.empty() || family == each.name) each.time(bench);
   }
-  quire::ops_test::time_rows(bench);
-  quire::ops_test::time_linear(bench);
-  quire::ops_test::time_attention(bench);
-  quire::ops_test::time_chunks(bench);
-  quire::ops_test::time_routing(bench);
-  for (const quire::WeightFormat stored : quire::ops_test::kFormats) {
-    quire::ops_test::time_experts(bench, stored);
-  }
-  quire::ops_test::time_sampling(bench);
   return 0;
 }

@@ -13,6 +13,7 @@
 #include "cuda/common/paged_block.cuh"
 #include "cuda/common/reduce.cuh"
 #include "cuda/kernels.h"
+#include "cuda/mla_decode/mla_decode.h"
 #include "cuda/mla_prefill/absorbed_tiles.h"
 #include "cuda/ptx/mma.cuh"
 
@@ -339,6 +340,7 @@ __global__ __launch_bounds__(kThreads) void mla_attention_kernel(const __grid_co
 
 // Enough blocks for four on every multiprocessor, and no more than a page each.
 int choose_splits(const Context& context, const ops::MlaAttention& args, int64_t head_groups) {
+  if (context.deterministic) return 1;
   const int64_t wanted = div_up(int64_t{4} * context.n_sms, args.out[0] * head_groups);
   return static_cast<int>(std::clamp<int64_t>(std::min(wanted, args.kv.table[1]), 1, kSplitsMax));
 }
@@ -392,6 +394,10 @@ void attend(const Context& context, const ops::MlaAttention& args) {
 
 // Every token reads its pages for itself.
 void attend_each(const Context& context, const ops::MlaAttention& args) {
+  if (mla_decode_takes(args)) {
+    mla_decode(context, args);
+    return;
+  }
   CHECK(args.out[2] <= kLatentMax && args.q_rope[2] <= kRopeMax);
   constexpr int64_t kTokensMax = 32768;  // of a launch: grid.z ends at 65,535
   for (int64_t begin = 0; begin < args.out[0]; begin += kTokensMax) {

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <memory>
 
 #include "cuda/common/staging.h"
@@ -17,6 +18,7 @@ struct Context {
   Workspace* workspace;
   Staging* staging;
   Blas* blas;
+  int32_t* tickets;    // [2 * n_sms] of the device, zero between ops: who counts puts them back
   int n_sms;           // multiprocessors
   bool deterministic;  // a row's bits must not depend on its batch (cuda_backend.h)
 };

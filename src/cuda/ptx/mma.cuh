@@ -1,4 +1,4 @@
-// The two tensor-core instructions that the plain kernels use, one function each.
+// The tensor-core instructions of a single warp, and the loads of their operands.
 //
 // Lane l of a warp is g = l / 4, t = l % 4. An m16n8k16 product D[16, 8] += A[16, 16] B[16, 8]
 // holds
@@ -14,7 +14,7 @@
 namespace quire::cuda {
 
 struct MmaA {
-  uint32_t a0, a1, a2, a3;  // bfloat16 pairs
+  uint32_t a0, a1, a2, a3;  // pairs of bfloat16, or of float16
 };
 
 // d += A B, products exact, sums in float32.
@@ -24,6 +24,26 @@ __device__ inline void mma_bf16(float (&d)[4], const MmaA& a, uint32_t b0, uint3
       "{%8, %9}, {%0, %1, %2, %3};"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a.a0), "r"(a.a1), "r"(a.a2), "r"(a.a3), "r"(b0), "r"(b1));
+}
+
+__device__ inline void mma_f16(float (&d)[4], const MmaA& a, uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a.a0), "r"(a.a1), "r"(a.a2), "r"(a.a3), "r"(b0), "r"(b1));
+}
+
+// Four 8x8 tiles of 16-bit values from shared memory. Lane l gives the address of row l % 8 of
+// tile l / 8 (16 bytes, aligned); register i receives tile i.
+__device__ inline MmaA load_tiles(const void* shared) {
+  MmaA out;
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(out.a0), "=r"(out.a1), "=r"(out.a2), "=r"(out.a3)
+               : "r"(address)
+               : "memory");
+  return out;
 }
 
 // Four 8x8 tiles of 16-bit values from shared memory, transposed. Lane l gives the address of row

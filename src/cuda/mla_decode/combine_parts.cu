@@ -1,0 +1,49 @@
+#include "base/check.h"
+#include "cuda/common/launch.cuh"
+#include "cuda/mla_decode/combine.cuh"
+#include "cuda/mla_decode/combine_parts.h"
+#include "cuda/ptx/grid_dependency.cuh"
+
+namespace quire::cuda {
+
+namespace {
+
+constexpr int kVectors = 64;  // of a block; the same for every batch, as the order of sums must be
+
+// One token, 8 heads, 64 of the 1,024 vectors of its sums. Grid (16, head groups, tokens), 256
+// threads, 32 bytes of shared memory a part and 4 KiB. Reads 16 KiB and 64 bytes a part; bound by
+// latency: a few loads of the second-level cache one after another.
+template <KvFormat kFormat>
+__global__ __launch_bounds__(kCombineThreads) void combine_kernel(
+    const __grid_constant__ CombineParams p) {
+  extern __shared__ __align__(16) std::byte memory[];
+  wait_for_earlier_kernels();
+  let_next_kernel_begin();
+  const int token = static_cast<int>(blockIdx.z);
+  const TokenParts parts = p.partial.parts[token];
+  if (parts.n_parts == 1) return;
+  const int begin = static_cast<int>(blockIdx.x) * kVectors;
+  combine_vectors<kFormat>(p.partial, p.out, token, parts, static_cast<int>(blockIdx.y), begin,
+                           begin + kVectors, reinterpret_cast<CombineScratch*>(memory));
+}
+
+}  // namespace
+
+void combine_parts(cudaStream_t stream, const CombineParams& p) {
+  const LaunchShape shape{
+      .grid = dim3(kSumVectors / kVectors, static_cast<unsigned>(p.partial.n_head_groups),
+                   static_cast<unsigned>(p.n_tokens)),
+      .threads = kCombineThreads,
+      .shared_bytes = CombineScratch::bytes(p.parts_max)};
+  CHECK(shape.shared_bytes <= 48 << 10);
+  switch (p.format) {
+    case KvFormat::bf16:
+      launch(stream, shape, combine_kernel<KvFormat::bf16>, p);
+      break;
+    case KvFormat::fp8_e4m3_584:
+      launch(stream, shape, combine_kernel<KvFormat::fp8_e4m3_584>, p);
+      break;
+  }
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,432 @@
+#include <algorithm>
+#include <cuda/atomic>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "cuda/common/launch.cuh"
+#include "cuda/common/paged_block.cuh"
+#include "cuda/mla_decode/combine.cuh"
+#include "cuda/mla_decode/combine_parts.h"
+#include "cuda/mla_decode/mla_decode.h"
+#include "cuda/ptx/bulk_copy.cuh"
+#include "cuda/ptx/grid_dependency.cuh"
+
+namespace quire::cuda {
+
+namespace {
+
+constexpr int kGroups = 2;
+constexpr int kProducerWarp = kGroups * kGroupWarps;  // its group is there to give up registers
+constexpr int kThreads = (kGroups + 1) * kGroupThreads;
+constexpr int kRegisters = 168;  // 65,536 / kThreads, in eights: what every warp begins with
+constexpr int kProducerRegisters = 24;
+constexpr int kConsumerRegisters = kRegisters + (kRegisters - kProducerRegisters) / kGroups;
+constexpr float kLog2E = 1.4426950408889634F;
+
+struct Params {
+  PagedBlocks kv;
+  SplitPlan plan;
+  const int32_t* row;        // [n_tokens] row of the page table
+  const bf16* q_latent;      // [n_tokens, n_heads, 512]
+  const bf16* q_rope;        // [n_tokens, n_heads, 64]
+  int64_t latent_stride[2];  // elements between tokens, between heads
+  int64_t rope_stride[2];
+  DecodeOutput out;
+  PartialSums partial;
+  int32_t* tickets;  // [share, head group, 2] of the token cut behind a share: arrived, departed
+  float factor;      // of scores, in units of log2
+};
+
+template <KvFormat kFormat>
+struct Shared {
+  static constexpr int kStages = PageShape<kFormat>::kStages;
+
+  alignas(128) std::byte pages[kStages][StagedPage<kFormat>::kBytes];
+  GroupExchange exchange[kGroups];
+  // Copies end in any order, and a group waits only for its own: with one barrier for both it could
+  // take an earlier phase of the other group's page for the one it waits for.
+  Barrier full[kGroups][kStages];
+  Barrier empty[kStages];
+  Barrier left, taken;  // the sums of group 1, for group 0
+  Share share;
+};
+
+// A place in the ring of stages, and which time round.
+template <int kStages>
+struct Turn {
+  int stage = 0;
+  uint32_t phase = 0;
+  __device__ void next() {
+    if (++stage == kStages) {
+      stage = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+// One warp copies the block's pages, in order, into the stages as they become free.
+template <KvFormat kFormat>
+__device__ void produce(const Params& p, Shared<kFormat>& s) {
+  using Shape = PageShape<kFormat>;
+  const int lane = lane_of_thread();
+  Turn<Shape::kStages> turn;
+  PartWalk walk(p.plan, s.share);
+  Part part;
+  while (walk.next(&part)) {
+    const int32_t* table = p.kv.table + p.row[part.token] * p.kv.table_stride;
+    int32_t pages = 0;  // of the 32 from `page` on, one a lane
+    for (int page = part.page_begin; page < part.page_end; ++page) {
+      const int in_batch = (page - part.page_begin) % kWarpSize;
+      if (in_batch == 0 && page + lane < part.page_end) pages = table[page + lane];
+      const int64_t physical =
+          min(max(int64_t{__shfl_sync(kFullWarp, pages, in_batch)}, int64_t{0}), p.kv.n_pages - 1);
+      Barrier* full = &s.full[(page - part.page_begin) % kGroups][turn.stage];
+      barrier_wait(&s.empty[turn.stage], turn.phase ^ 1);
+      if (lane == 0) barrier_expect_bytes(full, StagedPage<kFormat>::kBlockBytes);
+      __syncwarp();
+      if (lane < Shape::kSegments) {
+        const int bytes = kSegmentBytes + (lane == Shape::kSegments - 1 ? Shape::kTailBytes : 0);
+        bulk_copy(s.pages[turn.stage] + lane * kSegmentStride,
+                  p.kv.block(physical) + lane * kSegmentBytes, static_cast<uint32_t>(bytes), full);
+      }
+      turn.next();
+    }
+  }
+}
+
+// The sums of group 1, in the stage of its last page.
+struct LeftSums {
+  float4 out[kSumVectors];
+  float2 softmax[kHeadTile];  // {largest, total}
+};
+
+// A group that is done with a part: totals over all of its tokens, sums in their true size.
+__device__ inline void finish_sums(int group, GroupExchange* exchange, Sums* sums) {
+  const int lane = lane_of_thread();
+  for (int j = 0; j < 2; ++j) {
+    for (int step = 4; step < kWarpSize; step *= 2) {
+      sums->total[j] += __shfl_xor_sync(kFullWarp, sums->total[j], step);
+    }
+  }
+  if (lane < 4) {
+    *reinterpret_cast<float2*>(&exchange->total[warp_of_thread() % kGroupWarps][2 * lane]) = {
+        sums->total[0], sums->total[1]};
+  }
+  group_sync(group);
+  for (int j = 0; j < 2; ++j) {
+    const int head = 2 * (lane % 4) + j;
+    sums->total[j] = (exchange->total[0][head] + exchange->total[1][head]) +
+                     (exchange->total[2][head] + exchange->total[3][head]);
+  }
+}
+
+__device__ inline float4 vector_of(const Sums& sums, int tile, const float (&factor)[2]) {
+  const float(&out)[4] = sums.out[tile];
+  return {out[0] * factor[0], out[1] * factor[1], out[2] * factor[0], out[3] * factor[1]};
+}
+
+__device__ inline void leave_sums(const Sums& sums, int thread, float power, LeftSums* left) {
+  const float factor[2] = {power, power};
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    left->out[tile * kGroupThreads + thread] = vector_of(sums, tile, factor);
+  }
+  if (thread < 4) {
+    for (int j = 0; j < 2; ++j) {
+      left->softmax[2 * thread + j] = {sums.largest[j], sums.total[j]};
+    }
+  }
+}
+
+// sums (times `power`) += the other group's.
+__device__ inline void take_sums(const LeftSums& left, int thread, float power, Sums* sums) {
+  float mine[2];
+  float other[2];
+  for (int j = 0; j < 2; ++j) {
+    const float2 softmax = left.softmax[2 * (thread % 4) + j];
+    const float largest = fmaxf(sums->largest[j], softmax.x);
+    const float shrink = exp2_fast(sums->largest[j] - largest);
+    other[j] = exp2_fast(softmax.x - largest);
+    sums->total[j] = sums->total[j] * shrink + softmax.y * other[j];
+    sums->largest[j] = largest;
+    mine[j] = shrink * power;
+  }
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    const float4 theirs = left.out[tile * kGroupThreads + thread];
+    float(&out)[4] = sums->out[tile];
+    out[0] = out[0] * mine[0] + theirs.x * other[0];
+    out[1] = out[1] * mine[1] + theirs.y * other[1];
+    out[2] = out[2] * mine[0] + theirs.z * other[0];
+    out[3] = out[3] * mine[1] + theirs.w * other[1];
+  }
+}
+
+__device__ inline int32_t* tickets_of(const Params& p, const TokenParts& parts, int head_group) {
+  return p.tickets + 2 * (parts.first * p.partial.n_head_groups + head_group);
+}
+
+// A part that is all of its token is the result; others leave their sums in device memory.
+template <KvFormat kFormat>
+__device__ void write_sums(const Params& p, const Part& part, int head_group, float power,
+                           const Sums& sums) {
+  const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
+  const float factor[2] = {power, power};
+  if (p.plan.cut == Cut::fixed && part.page_begin == 0 && head_group == 0 && thread == 0) {
+    p.partial.parts[part.token] = part.of_token;
+  }
+  if (part.of_token.n_parts == 1) {
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      p.out.store<kFormat>(part.token, head_group, tile * kGroupThreads + thread,
+                           vector_of(sums, tile, factor), {sums.total[0], sums.total[1]});
+    }
+    return;
+  }
+  const int64_t index = part.index * p.partial.n_head_groups + head_group;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    p.partial.out[index * kSumVectors + tile * kGroupThreads + thread] =
+        vector_of(sums, tile, factor);
+  }
+  if (thread < 4) {
+    for (int j = 0; j < 2; ++j) {
+      p.partial.softmax[index * kHeadTile + 2 * thread + j] = {sums.largest[j], sums.total[j]};
+    }
+  }
+  if (p.plan.cut == Cut::even) {
+    __threadfence();
+    group_sync(0);
+    if (thread == 0) atomicAdd(tickets_of(p, part.of_token, head_group), 1);
+  }
+}
+
+// Some of the output of a token that was cut, by both groups: as soon as all of its parts are
+// there, every block that had one adds up its share of the latents. The blocks of a launch all fit
+// the device at once, so that waiting for each other ends.
+template <KvFormat kFormat>
+__device__ void finish_token(const Params& p, const Part& part, int share, int head_group,
+                             CombineScratch* scratch) {
+  const TokenParts parts = part.of_token;
+  int32_t* tickets = tickets_of(p, parts, head_group);
+  if (threadIdx.x == 0) {
+    ::cuda::atomic_ref<int32_t, ::cuda::thread_scope_device> arrived(tickets[0]);
+    while (arrived.load(::cuda::memory_order_acquire) < parts.n_parts) {
+    }
+  }
+  combine_sync();
+  const int i = share - parts.first;
+  constexpr int kOctets = kSumVectors / 8;
+  combine_vectors<kFormat>(p.partial, p.out, part.token, parts, head_group,
+                           8 * (kOctets * i / parts.n_parts),
+                           8 * (kOctets * (i + 1) / parts.n_parts), scratch);
+  combine_sync();
+  if (threadIdx.x == 0 && atomicAdd(&tickets[1], 1) == parts.n_parts - 1) {
+    tickets[0] = tickets[1] = 0;  // as the next launch wants them
+  }
+}
+
+// A group takes every second page of a part, group 0 the first; then it takes the other's sums.
+template <KvFormat kFormat>
+__device__ void consume(const Params& p, Shared<kFormat>& s, int share, int head_group) {
+  const int group = warp_of_thread() / kGroupWarps;
+  const int lane = lane_of_thread();
+  const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
+  GroupExchange* exchange = &s.exchange[group];
+  Turn<PageShape<kFormat>::kStages> turn;
+  uint32_t phases = 0;  // of this group's `full`, a bit a stage
+  uint32_t merges = 0;
+  Query query;
+  PartWalk walk(p.plan, s.share);
+  Part part;
+  Part before{.token = -1};  // of the token that began in an earlier share
+  Part behind{.token = -1};  // of the one that goes on in the next
+  int loaded = -1;           // token
+  while (walk.next(&part)) {
+    if (part.of_token.n_parts > 1) (part.page_begin > 0 ? before : behind) = part;
+    const int n_pages = part.page_end - part.page_begin;
+    if (loaded != part.token) {
+      // Lanes past the last head repeat it: their results are not stored.
+      const int head = min(kHeadTile * head_group + lane / 4, p.out.n_heads - 1);
+      load_query<kFormat>(p.q_latent + part.token * p.latent_stride[0] + head * p.latent_stride[1],
+                          p.q_rope + part.token * p.rope_stride[0] + head * p.rope_stride[1],
+                          p.factor, &query);
+      loaded = part.token;
+    }
+    const int length = p.plan.position[part.token] + 1;
+    Sums sums = empty_sums();
+    int last_stage = 0;
+    for (int i = 0; i < n_pages; ++i, turn.next()) {
+      if (i % kGroups != group) continue;
+      barrier_wait(&s.full[group][turn.stage], phases >> turn.stage & 1);
+      phases ^= 1U << turn.stage;
+      const int count = min(length - (part.page_begin + i) * kPageTokens, kPageTokens);
+      attend_page(StagedPage<kFormat>{s.pages[turn.stage]}, count, query, group, exchange, &sums);
+      last_stage = turn.stage;
+      __syncwarp();
+      if (group == 1 && i + kGroups >= n_pages) continue;  // group 0 will free it
+      if (lane == 0) barrier_arrive(&s.empty[turn.stage]);
+    }
+    if (group == 1 && n_pages == 1) continue;
+    finish_sums(group, exchange, &sums);
+    float power = kFormat == KvFormat::bf16 ? 1.0F : power_of_two(-sums.exponent);
+    if (n_pages > 1) {
+      // The stage of the part's last page of group 1: that page is the last or the one before.
+      if (group == 1) {
+        auto* left = reinterpret_cast<LeftSums*>(s.pages[last_stage]);
+        barrier_wait(&s.taken, (merges & 1) ^ 1);
+        leave_sums(sums, thread, power, left);
+        fence_async_proxy();
+        __syncwarp();
+        if (lane == 0) barrier_arrive(&s.left);
+        ++merges;
+        continue;
+      }
+      constexpr int kStages = PageShape<kFormat>::kStages;
+      const int behind = n_pages % 2 == 0 ? 1 : 2;  // how long ago that page was
+      const int stage = (turn.stage + 2 * kStages - behind) % kStages;
+      barrier_wait(&s.left, merges & 1);
+      take_sums(*reinterpret_cast<const LeftSums*>(s.pages[stage]), thread, power, &sums);
+      ++merges;
+      power = 1;
+      __syncwarp();
+      if (lane == 0) {
+        barrier_arrive(&s.empty[stage]);
+        barrier_arrive(&s.taken);
+      }
+    }
+    write_sums<kFormat>(p, part, head_group, power, sums);
+  }
+  if (p.plan.cut == Cut::fixed) return;  // combine_parts
+  auto* scratch = reinterpret_cast<CombineScratch*>(s.pages[0]);
+  if (before.token >= 0) finish_token<kFormat>(p, before, share, head_group, scratch);
+  if (behind.token >= 0) finish_token<kFormat>(p, behind, share, head_group, scratch);
+}
+
+// Work of a block: its share of the pages of all tokens (split_plan.cuh), for 8 heads. Grid: blocks
+// for all multiprocessors once, the head groups of a share next to each other; 384 threads: two
+// groups of four warps that attend, one warp that copies; 195 KB (FP8: 5 pages) or 222 KB (BF16: 3
+// pages) of shared memory. Moves every page once for each token and head group: bound by memory.
+template <KvFormat kFormat>
+__global__ __launch_bounds__(kThreads, 1) void mla_decode_kernel(const __grid_constant__ Params p) {
+  extern __shared__ __align__(128) std::byte memory[];
+  auto& s = *reinterpret_cast<Shared<kFormat>*>(memory);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < s.kStages; ++i) {
+      for (int group = 0; group < kGroups; ++group) barrier_init(&s.full[group][i], 1);
+      barrier_init(&s.empty[i], kGroupWarps);
+    }
+    barrier_init(&s.left, kGroupWarps);
+    barrier_init(&s.taken, kGroupWarps);
+    barrier_init_done();
+  }
+  wait_for_earlier_kernels();
+  const int head_group = static_cast<int>(blockIdx.x) % p.partial.n_head_groups;
+  const int share = static_cast<int>(blockIdx.x) / p.partial.n_head_groups;
+  find_share<kThreads>(p.plan, share, &s.share);
+  let_next_kernel_begin();
+  if (warp_of_thread() >= kProducerWarp) {
+    give_registers<kProducerRegisters>();
+    if (warp_of_thread() == kProducerWarp) produce(p, s);
+  } else {
+    take_registers<kConsumerRegisters>();
+    consume(p, s, share, head_group);
+  }
+}
+
+template <KvFormat kFormat>
+void launch_decode(const Context& context, const Params& p) {
+  const LaunchShape shape{
+      .grid = dim3(static_cast<unsigned>(p.plan.n_shares * p.partial.n_head_groups)),
+      .threads = kThreads,
+      .shared_bytes = sizeof(Shared<kFormat>)};
+  CUDA_MUST(cudaFuncSetAttribute(mla_decode_kernel<kFormat>,
+                                 cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(shape.shared_bytes)));
+  launch(context.stream, shape, mla_decode_kernel<kFormat>, p);
+}
+
+PartialSums take_partial_sums(const Context& context, const SplitPlan& plan, int n_head_groups) {
+  const int64_t n = plan.parts_max() * n_head_groups;
+  Workspace& workspace = *context.workspace;
+  workspace.begin(Workspace::bytes_of<float4>(n * kSumVectors) +
+                  Workspace::bytes_of<float2>(n * kHeadTile) +
+                  Workspace::bytes_of<TokenParts>(plan.n_tokens));
+  PartialSums out{.n_head_groups = n_head_groups, .cut = plan.cut};
+  out.out = workspace.take<float4>(n * kSumVectors);
+  out.softmax = workspace.take<float2>(n * kHeadTile);
+  out.parts = workspace.take<TokenParts>(plan.n_tokens);
+  return out;
+}
+
+// Tokens that fit 32-bit places, and the grid of the combination.
+constexpr int64_t kTokensMax = 32768;
+
+void attend(const Context& context, const ops::MlaAttention& args) {
+  const auto n_heads = static_cast<int>(args.out[1]);
+  const int n_head_groups = (n_heads + kHeadTile - 1) / kHeadTile;
+  const auto table_max = static_cast<int>(args.kv.table[1]);
+  CHECK(args.out[0] * (table_max + 8) <= std::numeric_limits<int32_t>::max());
+  CHECK(n_head_groups <= context.n_sms);
+  const SplitPlan plan{.position = args.tokens.position.data,
+                       .n_tokens = static_cast<int>(args.out[0]),
+                       .n_shares = context.n_sms / n_head_groups,
+                       .overhead = context.deterministic ? 0 : 1,
+                       .table_max = table_max,
+                       .cut = context.deterministic ? Cut::fixed : Cut::even};
+  const Params p{.kv = blocks_of(args.kv, args.layer),
+                 .plan = plan,
+                 .row = args.tokens.row.data,
+                 .q_latent = device_type(args.q_latent.data),
+                 .q_rope = device_type(args.q_rope.data),
+                 .latent_stride = {args.q_latent.stride[0], args.q_latent.stride[1]},
+                 .rope_stride = {args.q_rope.stride[0], args.q_rope.stride[1]},
+                 .out = {.data = device_type(args.out.data),
+                         .stride = {args.out.stride[0], args.out.stride[1]},
+                         .n_heads = n_heads},
+                 .partial = take_partial_sums(context, plan, n_head_groups),
+                 .tickets = context.tickets,
+                 .factor = args.scale * kLog2E};
+  switch (p.kv.format) {
+    case KvFormat::bf16:
+      launch_decode<KvFormat::bf16>(context, p);
+      break;
+    case KvFormat::fp8_e4m3_584:
+      launch_decode<KvFormat::fp8_e4m3_584>(context, p);
+      break;
+  }
+  if (plan.cut == Cut::even || plan.chunks_max() == 1) return;
+  combine_parts(context.stream, {.partial = p.partial,
+                                 .out = p.out,
+                                 .n_tokens = plan.n_tokens,
+                                 .parts_max = plan.chunks_max(),
+                                 .format = p.kv.format});
+}
+
+template <class T>
+bool is_aligned(const View<T, 3>& view) {
+  return reinterpret_cast<uintptr_t>(view.data) % 16 == 0 && view.stride[0] % 8 == 0 &&
+         view.stride[1] % 8 == 0;
+}
+
+}  // namespace
+
+bool mla_decode_takes(const ops::MlaAttention& args) {
+  return args.out[2] == kLatentDim && args.q_rope[2] == kRopeDim && is_aligned(args.out) &&
+         is_aligned(args.q_latent) && is_aligned(args.q_rope);
+}
+
+void mla_decode(const Context& context, const ops::MlaAttention& args) {
+  for (int64_t begin = 0; begin < args.out[0]; begin += kTokensMax) {
+    const int64_t count = std::min(kTokensMax, args.out[0] - begin);
+    ops::MlaAttention part = args;
+    part.out = args.out.rows(begin, count);
+    part.q_latent = args.q_latent.rows(begin, count);
+    part.q_rope = args.q_rope.rows(begin, count);
+    part.tokens = {.row = args.tokens.row.rows(begin, count),
+                   .position = args.tokens.position.rows(begin, count)};
+    attend(context, part);
+  }
+}
+
+}  // namespace quire::cuda
