@@ -330,6 +330,9 @@ std::vector<MoeCase> moe_cases() {
   for (const int64_t n_tokens : {8, 17, 33, 64}) {
     out.push_back({n_tokens, 512, 64, 5, 2, int4, 32, Activation::bf16, 64, bf16});
   }
+  out.push_back({150, 320, 72, 3, 2, fp8, 0, rounded, 40, bf16});
+  out.push_back({150, 320, 96, 3, 2, int4, 32, Activation::bf16, 40, fp8});
+  out.push_back({150, 328, 72, 9, 2, bf16, 0, Activation::bf16, 64, bf16});
   return out;
 }
 

@@ -347,6 +347,7 @@ void time_experts(Bench& b, WeightFormat stored) {
     table.push_back({b.weight(stored, kInner, kHidden), b.weight(stored, kInner, kHidden),
                      b.weight(stored, kHidden, kInner)});
   }
+  const auto bank = ops::pack_experts(b.backend(), {.routed = table, .shared = {}}).value();
   Rng rng(2);
   for (const int64_t n : {1, 8, 64, 1024}) {
     std::vector<int32_t> experts;
@@ -367,7 +368,7 @@ void time_experts(Bench& b, WeightFormat stored) {
            n_used * expert_bytes + 4.0 * static_cast<double>(n) * kHidden, [&](int) {
              ops::moe_experts(
                  b.backend(),
-                 {.out = out, .x = x, .experts = chosen, .weights = weights, .table = table});
+                 {.out = out, .x = x, .experts = chosen, .weights = weights, .bank = bank.get()});
            });
   }
   b.forget();

@@ -3,106 +3,116 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "cuda/common/cuda_must.h"
+#include "base/text.h"
 #include "cuda/kernels.h"
 
 namespace quire::cuda {
 
 namespace {
 
-std::array<const WeightMatrix*, 3> parts_of(const ops::ExpertWeights& expert) {
-  return {&expert.gate, &expert.up, &expert.down};
-}
-
-// Rows of a part of a matrix: what is copied as it stands.
-struct Rows {
-  const void* data;
-  int64_t n_rows, row_bytes, stride_bytes;
-};
-
-template <class T>
-Rows rows_of(const View<const T, 2>& view) {
-  const auto size = static_cast<int64_t>(sizeof(T));
-  return {view.data, view[0], view[1] * size, view.stride[0] * size};
-}
-
-std::array<Rows, 2> arrays_of(const WeightMatrix& weight) {
+RawMatrix raw(const WeightMatrix& weight) {
   switch (weight.format) {
     case WeightFormat::bf16:
-      return {rows_of(weight.bf16), Rows{}};
+      return {weight.bf16.data, nullptr, weight.bf16.stride[0] * 2, 0};
     case WeightFormat::fp8_block128:
-      return {rows_of(weight.fp8), rows_of(weight.fp8_scale)};
+      return {weight.fp8.data, weight.fp8_scale.data, weight.fp8.stride[0],
+              weight.fp8_scale.stride[0]};
     case WeightFormat::int4_group:
-      return {rows_of(weight.int4), rows_of(weight.int4_scale)};
+      return {weight.int4.data, weight.int4_scale.data, weight.int4.stride[0],
+              weight.int4_scale.stride[0]};
   }
   CHECK(false);
   return {};
 }
 
-int64_t bytes_of(const Rows& rows) {
-  return round_up(rows.n_rows * rows.row_bytes, kBufferAlignment);
-}
-int64_t bytes_of(const ops::ExpertWeights& expert) {
-  int64_t bytes = 0;
-  for (const WeightMatrix* part : parts_of(expert)) {
-    for (const Rows& rows : arrays_of(*part)) bytes += bytes_of(rows);
-  }
-  return bytes;
+// Where `n_experts` matrices of this many tiles lie, from `offset` of the bank's memory on.
+PackedMatrix matrix_at(int64_t n_experts, WeightFormat format, int64_t n_tiles, int64_t n_in,
+                       int64_t* offset) {
+  PackedMatrix m{.data = nullptr,
+                 .n_experts = n_experts,
+                 .expert_bytes = 0,
+                 .format = format,
+                 .step_bytes = step_bytes(format),
+                 .step_inputs = step_inputs(format),
+                 .n_groups = static_cast<int>(div_up(n_tiles, kGroupTiles)),
+                 .n_steps = static_cast<int>(div_up(n_in, step_inputs(format)))};
+  m.expert_bytes = int64_t{m.n_groups} * m.n_steps * kGroupTiles * step_bytes(format);
+  // An offset until there is memory.
+  m.data = reinterpret_cast<const std::byte*>(*offset);
+  *offset += round_up(n_experts * m.expert_bytes, kBufferAlignment);
+  return m;
 }
 
-// Copies a matrix to `*to`, which moves on, and says where it is now.
-WeightRef copy(const Context& context, const WeightMatrix& weight, std::byte** to) {
-  WeightRef ref = ref_of(weight);
-  const std::array<Rows, 2> arrays = arrays_of(weight);
-  ref.values = *to;
-  ref.value_stride = arrays[0].row_bytes;
-  ref.scales = *to + bytes_of(arrays[0]);
-  if (weight.format == WeightFormat::fp8_block128) ref.scale_stride = weight.fp8_scale[1];
-  if (weight.format == WeightFormat::int4_group) ref.scale_stride = weight.int4_scale[1];
-  for (const Rows& rows : arrays) {
-    if (rows.n_rows == 0) continue;
-    const auto width = static_cast<size_t>(rows.row_bytes);
-    CUDA_MUST(cudaMemcpy2DAsync(*to, width, rows.data, static_cast<size_t>(rows.stride_bytes),
-                                width, static_cast<size_t>(rows.n_rows), cudaMemcpyDeviceToDevice,
-                                context.stream));
-    *to += bytes_of(rows);
+PackedExperts experts_at(int64_t n_experts, const ops::ExpertWeights& like, int64_t* offset) {
+  const WeightMatrix& gate = like.gate;
+  PackedExperts out;
+  out.gate_up =
+      matrix_at(n_experts, gate.format, div_up(gate.n_out, kTileRows / 2), gate.n_in, offset);
+  out.down = matrix_at(n_experts, gate.format, div_up(gate.n_in, kTileRows), gate.n_out, offset);
+  return out;
+}
+
+void move_to(const std::byte* memory, PackedExperts* experts) {
+  for (PackedMatrix* m : {&experts->gate_up, &experts->down}) {
+    m->data = memory + reinterpret_cast<intptr_t>(m->data);
   }
-  return ref;
+}
+
+void pack(const Context& context, std::span<const ops::ExpertWeights> from,
+          const PackedExperts& to) {
+  const WeightMatrix& like = from.front().gate;
+  std::vector<RawMatrix> gates_and_ups;
+  std::vector<RawMatrix> downs;
+  for (const ops::ExpertWeights& expert : from) {
+    gates_and_ups.push_back(raw(expert.gate));
+    gates_and_ups.push_back(raw(expert.up));
+    downs.push_back(raw(expert.down));
+  }
+  const auto n = static_cast<int64_t>(from.size());
+  Workspace& workspace = *context.workspace;
+  workspace.begin(Workspace::bytes_of<RawMatrix>(2 * n) + Workspace::bytes_of<RawMatrix>(n));
+  const auto send = [&](const std::vector<RawMatrix>& sources) {
+    auto* on_device = workspace.take<RawMatrix>(static_cast<int64_t>(sources.size()));
+    context.staging->send(reinterpret_cast<std::byte*>(on_device),
+                          std::as_bytes(std::span(sources)));
+    return on_device;
+  };
+  pack_matrices(context, {.to = to.gate_up,
+                          .sources = send(gates_and_ups),
+                          .n_sources = 2,
+                          .scale_inputs = like.group,
+                          .n_out = like.n_out,
+                          .n_in = like.n_in});
+  pack_matrices(context, {.to = to.down,
+                          .sources = send(downs),
+                          .n_sources = 1,
+                          .scale_inputs = like.group,
+                          .n_out = like.n_in,
+                          .n_in = like.n_out});
 }
 
 }  // namespace
 
 Result<std::unique_ptr<ops::ExpertBank>> pack_experts(const Context& context, DeviceMemory* memory,
                                                       const ops::ExpertTable& table) {
-  constexpr size_t kParts = DeviceExpertBank::kParts;
-  const auto n_experts = static_cast<int64_t>(table.routed.size());
-  int64_t bytes = static_cast<int64_t>(kParts) * Workspace::bytes_of<WeightRef>(n_experts) +
-                  n_experts * bytes_of(table.routed.front());
-  if (table.shared) bytes += bytes_of(*table.shared);
+  int64_t bytes = 0;
+  PackedExperts routed =
+      experts_at(static_cast<int64_t>(table.routed.size()), table.routed.front(), &bytes);
+  PackedExperts shared{};
+  if (table.shared) shared = experts_at(1, *table.shared, &bytes);
   std::byte* data = memory->allocate(bytes);
-  if (data == nullptr) return resource_exhausted("no memory on cuda for a layer of experts");
-  auto bank = std::make_unique<DeviceExpertBank>(ops::shape_of(table), Buffer(memory, data, bytes));
-  std::array<std::vector<WeightRef>, kParts> refs;
-  for (WeightRef*& part : bank->tables) {
-    part = reinterpret_cast<WeightRef*>(data);
-    data += Workspace::bytes_of<WeightRef>(n_experts);
+  if (data == nullptr) {
+    return resource_exhausted(
+        format("no memory on cuda for a layer of experts: %s asked", human_bytes(bytes).c_str()));
   }
-  const auto place = [&](const WeightMatrix& part) {
-    const WeightRef ref = copy(context, part, &data);
-    bank->is_aligned = bank->is_aligned && ref.value_stride % 16 == 0;
-    return ref;
-  };
-  for (const ops::ExpertWeights& expert : table.routed) {
-    for (size_t i = 0; i < kParts; ++i) refs[i].push_back(place(*parts_of(expert)[i]));
+  move_to(data, &routed);
+  pack(context, table.routed, routed);
+  if (table.shared) {
+    move_to(data, &shared);
+    pack(context, std::span(&*table.shared, 1), shared);
   }
-  for (size_t i = 0; table.shared && i < kParts; ++i) {
-    bank->shared[i] = place(*parts_of(*table.shared)[i]);
-  }
-  for (size_t i = 0; i < kParts; ++i) {
-    context.staging->send(reinterpret_cast<std::byte*>(bank->tables[i]),
-                          std::as_bytes(std::span(refs[i])));
-  }
-  return std::unique_ptr<ops::ExpertBank>(std::move(bank));
+  return std::unique_ptr<ops::ExpertBank>(std::make_unique<DeviceExpertBank>(
+      ops::shape_of(table), Buffer(memory, data, bytes), routed, shared));
 }
 
 }  // namespace quire::cuda

@@ -1,31 +1,54 @@
-// DeviceExpertBank: a layer's experts in device memory, and where each one's matrices are.
+// DeviceExpertBank: a layer's experts, packed as moe/packed_layout.h says.
 #pragma once
 
-#include <array>
+#include <utility>
 
-#include "cuda/gemm/gemm.h"
+#include "cuda/common/context.h"
+#include "cuda/moe/packed_layout.h"
 #include "ops/expert_bank.h"
 #include "tensor/buffer.h"
 
 namespace quire::cuda {
 
+// The two matrices of experts of one shape: gate and up interleaved, and down.
+struct PackedExperts {
+  PackedMatrix gate_up;
+  PackedMatrix down;
+};
+
 class DeviceExpertBank final : public ops::ExpertBank {
  public:
-  static constexpr size_t kParts = 3;  // gate, up, down
-  using Refs = std::array<WeightRef, kParts>;
-
-  DeviceExpertBank(const ops::ExpertShape& shape, Buffer memory)
-      : ExpertBank(shape), memory_(std::move(memory)) {}
+  DeviceExpertBank(const ops::ExpertShape& shape, Buffer memory, const PackedExperts& routed,
+                   const PackedExperts& shared)
+      : ExpertBank(shape), memory_(std::move(memory)), routed_(routed), shared_(shared) {}
 
   int64_t bytes() const override { return memory_.bytes(); }
-  std::byte* data() const { return memory_.data(); }
-
-  std::array<WeightRef*, kParts> tables{};  // [n_experts] each, in device memory, owned by this
-  Refs shared{};                            // empty without a shared expert
-  bool is_aligned = true;                   // rows can be read in whole vectors
+  const PackedExperts& routed() const { return routed_; }
+  const PackedExperts& shared() const { return shared_; }  // data null without a shared expert
 
  private:
   Buffer memory_;
+  PackedExperts routed_, shared_;
 };
+
+// A matrix of an expert as a checkpoint has it; the format and the shape are the launch's.
+struct RawMatrix {
+  const void* values;
+  const void* scales;    // float32 or Bf16; null for bf16
+  int64_t value_stride;  // bytes between rows
+  int64_t scale_stride;  // elements between rows of scales
+};
+
+// Packs matrices of every expert. `sources` is in device memory: gate and up of each expert, or
+// down of each.
+struct PackMatrices {
+  PackedMatrix to;
+  const RawMatrix* sources;
+  int n_sources;     // of an expert: 2, rows of gate and up interleaved by eight; or 1
+  int scale_inputs;  // int4_group: inputs that share a scale
+  int64_t n_out;     // of one source
+  int64_t n_in;
+};
+void pack_matrices(const Context& context, const PackMatrices& args);
 
 }  // namespace quire::cuda

@@ -1,138 +1,214 @@
-// moe_experts: sort the pairs by expert, gate and up in one launch, silu_mul, down, weighted sum.
+// moe_experts: lists of tokens by expert, gate and up, down, weighted sum.
+//
+// Few tokens take the decode kernels, which give a row the same bits in any batch; many take those
+// that work on tiles of tokens. A deterministic context always takes the first.
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "cuda/common/cuda_must.h"
 #include "cuda/gemm/gemm.h"
 #include "cuda/kernels.h"
 #include "cuda/moe/expert_bank.h"
-#include "cuda/moe/expert_rows.h"
+#include "cuda/moe/expert_decode.h"
+#include "cuda/moe/expert_lists.h"
+#include "cuda/moe/expert_prefill.h"
+#include "cuda/moe/expert_sum.h"
 
 namespace quire::cuda {
 
 namespace {
 
-enum Part : size_t { kGate, kUp, kDown };
+constexpr int64_t kDecodeTokens = 64;
+constexpr int64_t kPartialBytes = int64_t{256} << 20;  // of partial sums at once
+constexpr int64_t kVector = 8;                         // inputs of a row that are read at once
 
-// Experts of one shape: the routed ones, or the shared one.
-struct Side {
-  WeightFormat format;
-  int group;
-  int64_t inner;
-  int64_t n_pairs;  // of (token, slot)
+bool has_whole_vectors(const View<const Bf16, 2>& x) {
+  return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride[0] % kVector == 0 &&
+         x[1] % kVector == 0;
+}
+
+// x as kernels can read it: itself, or a copy with zeros behind each row.
+View<const Bf16, 2> with_whole_vectors(const Context& context, const View<const Bf16, 2>& x) {
+  if (has_whole_vectors(x)) return x;
+  const int64_t width = round_up(x[1], kVector);
+  const View<Bf16, 2> out = view_of(context.workspace->take<Bf16>(x[0] * width), x[0], width);
+  const auto bytes = [](int64_t n) { return static_cast<size_t>(n) * sizeof(Bf16); };
+  CUDA_MUST(cudaMemsetAsync(out.data, 0, bytes(out.size()), context.stream));
+  CUDA_MUST(cudaMemcpy2DAsync(out.data, bytes(width), x.data, bytes(x.stride[0]), bytes(x[1]),
+                              static_cast<size_t>(x[0]), cudaMemcpyDeviceToDevice, context.stream));
+  return out;
+}
+
+// One kind of expert, routed or shared, in one call.
+struct Kind {
+  PackedExperts weights;
+  int64_t n_rows;  // pairs of (token, slot), or tokens
+  int64_t inner;   // rounded up to whole vectors
   Activation activation;
+  Bf16* gated = nullptr;  // [n_rows, inner]
 };
 
-// Everything that a side keeps in the workspace.
-struct Scratch {
-  Bf16* gate;  // [n_pairs, inner], sorted by expert; then silu(gate) * up
-  Bf16* up;    // [n_pairs, inner], sorted by expert
-  Bf16* down;  // [n_pairs, hidden], by pair
-};
+Kind kind_of(const ops::MoeExperts& args, const PackedExperts& weights, int64_t n_rows,
+             int64_t inner) {
+  const bool is_fp8 = weights.gate_up.format == WeightFormat::fp8_block128;
+  return {.weights = weights,
+          .n_rows = n_rows,
+          .inner = round_up(inner, kVector),
+          .activation = is_fp8 ? args.activation : Activation::bf16};
+}
 
-int64_t scratch_bytes(const ops::MoeExperts& args, const Side& side) {
-  int64_t bytes = 2 * Workspace::bytes_of<Bf16>(side.n_pairs * side.inner) +
-                  Workspace::bytes_of<Bf16>(side.n_pairs * args.x[1]);
-  if (side.activation == Activation::fp8_group128) {
-    bytes += quantised_bytes(args.x[0], args.x[1]) + quantised_bytes(side.n_pairs, side.inner);
+// Of everything but the partial sums.
+int64_t bytes_of(const ops::MoeExperts& args, const Kind& kind) {
+  int64_t bytes = Workspace::bytes_of<Bf16>(kind.n_rows * kind.inner);
+  if (kind.activation == Activation::fp8_group128) {
+    bytes += quantised_bytes(args.x[0], round_up(args.x[1], kVector)) +
+             quantised_bytes(kind.n_rows, kind.inner);
   }
   return bytes;
 }
 
-Scratch take_scratch(const Context& context, const ops::MoeExperts& args, const Side& side) {
-  Workspace& workspace = *context.workspace;
-  return {.gate = workspace.take<Bf16>(side.n_pairs * side.inner),
-          .up = workspace.take<Bf16>(side.n_pairs * side.inner),
-          .down = workspace.take<Bf16>(side.n_pairs * args.x[1])};
+ExpertInput input_of(const Context& context, const View<const Bf16, 2>& x, Activation activation) {
+  ExpertInput out{.rows = x.data,
+                  .stride = x.stride[0],
+                  .scales = nullptr,
+                  .scale_stride = 0,
+                  .n_in = static_cast<int>(x[1])};
+  if (activation == Activation::bf16) return out;
+  const Quantised quantised = quantise(context, x);
+  out.rows = quantised.values;
+  out.stride = x[1];
+  out.scales = quantised.scales;
+  out.scale_stride = quantised.scale_stride;
+  return out;
 }
 
-// The input of a product: as it is, or quantised.
-void set_input(const Context& context, const View<const Bf16, 2>& x, Activation activation,
-               GemmParams* p) {
-  p->n_in = x[1];
-  p->x = x.data;
-  p->x_stride = x.stride[0];
-  if (activation == Activation::fp8_group128) {
-    const Quantised quantised = quantise(context, x);
-    p->x = quantised.values;
-    p->x_stride = x[1];
-    p->x_scale = quantised.scales;
-    p->x_scale_stride = quantised.scale_stride;
-  }
-  p->is_aligned =
-      p->is_aligned && reinterpret_cast<uintptr_t>(p->x) % 16 == 0 && p->x_stride % 8 == 0;
-}
+// Both kinds of expert of a call, their lists and their first input. Begins the workspace, with
+// `more_bytes` left for partial sums.
+struct Mixture {
+  Kind routed, shared;
+  View<const Bf16, 2> x;
+  ExpertLists lists;
+};
 
-// E(x) of every pair, by pair; `rows` is null for the shared expert, whose pairs are the tokens.
-const Bf16* run_side(const Context& context, const ops::MoeExperts& args, const Side& side,
-                     const ExpertRows* rows) {
+Mixture begin_mixture(const Context& context, const ops::MoeExperts& args, int64_t more_bytes) {
   const auto& bank = static_cast<const DeviceExpertBank&>(*args.bank);
-  const Scratch s = take_scratch(context, args, side);
-  GemmParams common{.format = side.format,
-                    .group = side.group,
-                    .is_aligned = bank.is_aligned,
-                    .n_groups = 1,
-                    .n_rows = side.n_pairs,
-                    .x_divisor = 1};
-  if (rows != nullptr) {
-    common.group_begin = rows->begin;
-    common.n_groups = bank.shape().n_experts;
+  const ops::ExpertShape& shape = bank.shape();
+  const int64_t n_pairs = args.experts.size();
+  Mixture m{.routed = kind_of(args, bank.routed(), n_pairs, shape.inner),
+            .shared = kind_of(args, bank.shared(), shape.shared_inner > 0 ? args.x[0] : 0,
+                              shape.shared_inner),
+            .x = {},
+            .lists = {}};
+  Workspace& workspace = *context.workspace;
+  workspace.begin(bytes_of(args, m.routed) + bytes_of(args, m.shared) +
+                  Workspace::bytes_of<Bf16>(args.x[0] * round_up(args.x[1], kVector)) +
+                  lists_bytes(n_pairs, shape.n_experts) + more_bytes);
+  for (Kind* kind : {&m.routed, &m.shared}) {
+    kind->gated = workspace.take<Bf16>(kind->n_rows * kind->inner);
   }
-  const auto weight = [&](Part part, Bf16* out, int64_t stride) {
-    return GemmSide{.weight = bank.shared[part],
-                    .table = rows == nullptr ? nullptr : bank.tables[part],
-                    .out = out,
-                    .out_stride = stride};
-  };
-  GemmParams gate_up = common;
-  gate_up.n_sides = 2;
-  gate_up.sides[0] = weight(kGate, s.gate, side.inner);
-  gate_up.sides[1] = weight(kUp, s.up, side.inner);
-  gate_up.n_out = side.inner;
-  if (rows != nullptr) {
-    gate_up.x_index = rows->pairs;
-    gate_up.x_divisor = static_cast<int>(args.experts[1]);
-  }
-  set_input(context, args.x, side.activation, &gate_up);
-  launch_gemm(context, gate_up);
-
-  const View<Bf16, 2> gate = view_of(s.gate, side.n_pairs, side.inner);
-  silu_mul(context, {.out = gate, .gate = gate, .up = view_of(s.up, side.n_pairs, side.inner)});
-
-  GemmParams down = common;
-  down.n_sides = 1;
-  down.sides[0] = weight(kDown, s.down, args.x[1]);
-  down.n_out = args.x[1];
-  if (rows != nullptr) down.out_index = rows->pairs;
-  set_input(context, gate, side.activation, &down);
-  launch_gemm(context, down);
-  return s.down;
+  m.x = with_whole_vectors(context, args.x);
+  m.lists = take_lists(context, n_pairs, shape.n_experts);
+  list_experts(context, args.experts, shape.n_experts, m.lists);
+  return m;
 }
 
-Activation activation_for(const ops::MoeExperts& args, WeightFormat format) {
-  return format == WeightFormat::fp8_block128 ? args.activation : Activation::bf16;
+ExpertSide gate_up_side(const Context& context, const Mixture& m, const Kind& kind) {
+  if (kind.n_rows == 0) return {};
+  return {.weights = kind.weights.gate_up,
+          .input = input_of(context, m.x, kind.activation),
+          .n_out = static_cast<int>(kind.inner),
+          .out_stride = kind.inner,
+          .out = kind.gated,
+          .partial = nullptr};
+}
+
+// Without its output.
+ExpertSide down_side(const Context& context, const ops::MoeExperts& args, const Kind& kind) {
+  if (kind.n_rows == 0) return {};
+  const View<const Bf16, 2> gated = view_of(kind.gated, kind.n_rows, kind.inner);
+  return {.weights = kind.weights.down,
+          .input = input_of(context, gated, kind.activation),
+          .n_out = static_cast<int>(args.x[1]),
+          .out_stride = round_up(args.x[1], kVector),
+          .out = nullptr,
+          .partial = nullptr};
+}
+
+void run_decode(const Context& context, const ops::MoeExperts& args) {
+  const int64_t n_pairs = args.experts.size();
+  const int64_t hidden = round_up(args.x[1], kVector);
+  const auto partial_bytes = Workspace::bytes_of<float>((n_pairs + args.x[0]) * hidden);
+  const Mixture m = begin_mixture(context, args, partial_bytes);
+  auto* partial = context.workspace->take<float>((n_pairs + args.x[0]) * hidden);
+  DecodeParams params{.routed = gate_up_side(context, m, m.routed),
+                      .shared = gate_up_side(context, m, m.shared),
+                      .lists = m.lists,
+                      .n_tokens = static_cast<int>(args.x[0]),
+                      .top_k = static_cast<int>(args.experts[1])};
+  launch_gate_up(context, params, n_pairs);
+  params.routed = down_side(context, args, m.routed);
+  params.shared = down_side(context, args, m.shared);
+  params.routed.partial = partial;
+  params.shared.partial = partial + n_pairs * hidden;
+  launch_down(context, params, n_pairs);
+  sum_experts(context,
+              ExpertSum<float>{.out = args.out,
+                               .routed = partial,
+                               .shared = m.shared.n_rows > 0 ? params.shared.partial : nullptr,
+                               .stride = hidden,
+                               .weights = args.weights});
+}
+
+// The outputs are taken in parts, so that the partial sums of all pairs need not be kept at once.
+void run_prefill(const Context& context, const ops::MoeExperts& args) {
+  const int64_t n_pairs = args.experts.size();
+  const int64_t n_rows = n_pairs + args.x[0];
+  const int64_t block_bytes = n_rows * kPrefillBlockRows * static_cast<int64_t>(sizeof(Bf16));
+  const int64_t n_blocks = div_up(args.x[1], kPrefillBlockRows);
+  const int64_t blocks = std::clamp<int64_t>(kPartialBytes / block_bytes, 1, n_blocks);
+  const int64_t stride = blocks * kPrefillBlockRows;
+  const Mixture m = begin_mixture(context, args, Workspace::bytes_of<Bf16>(n_rows * stride));
+  auto* partial = context.workspace->take<Bf16>(n_rows * stride);
+  PrefillParams params{.routed = gate_up_side(context, m, m.routed),
+                       .shared = gate_up_side(context, m, m.shared),
+                       .lists = m.lists,
+                       .n_tokens = static_cast<int>(args.x[0]),
+                       .top_k = static_cast<int>(args.experts[1]),
+                       .first_block = 0,
+                       .n_blocks = 0};
+  launch_gate_up_tiles(context, params);
+  params.routed = down_side(context, args, m.routed);
+  params.shared = down_side(context, args, m.shared);
+  params.routed.out = partial;
+  params.shared.out = partial + n_pairs * stride;
+  params.routed.out_stride = params.shared.out_stride = stride;
+  for (int64_t first = 0; first < n_blocks; first += blocks) {
+    params.first_block = static_cast<int>(first);
+    params.n_blocks = static_cast<int>(std::min(blocks, n_blocks - first));
+    launch_down_tiles(context, params);
+    const int64_t begin = first * kPrefillBlockRows;
+    sum_experts(context,
+                ExpertSum<Bf16>{.out = args.out.columns(begin, std::min(stride, args.x[1] - begin)),
+                                .routed = partial,
+                                .shared = m.shared.n_rows > 0 ? params.shared.out : nullptr,
+                                .stride = stride,
+                                .weights = args.weights});
+  }
 }
 
 }  // namespace
 
 void moe_experts(const Context& context, const ops::MoeExperts& args) {
-  const ops::ExpertShape& shape = args.bank->shape();
-  const Side routed{.format = shape.format,
-                    .group = shape.group,
-                    .inner = shape.inner,
-                    .n_pairs = args.experts.size(),
-                    .activation = activation_for(args, shape.format)};
-  const Side shared{.format = shape.shared_format,
-                    .group = shape.shared_group,
-                    .inner = shape.shared_inner,
-                    .n_pairs = shape.shared_inner > 0 ? args.x[0] : 0,
-                    .activation = activation_for(args, shape.shared_format)};
-  context.workspace->begin(scratch_bytes(args, routed) + scratch_bytes(args, shared) +
-                           Workspace::bytes_of<int32_t>(routed.n_pairs) +
-                           Workspace::bytes_of<int32_t>(shape.n_experts + 1));
-  const ExpertRows rows{.pairs = context.workspace->take<int32_t>(routed.n_pairs),
-                        .begin = context.workspace->take<int32_t>(shape.n_experts + 1)};
-  sort_by_expert(context, args.experts, shape.n_experts, rows);
-  WeightedSum sum{.out = args.out, .x = nullptr, .shared = nullptr, .weights = args.weights};
-  sum.x = run_side(context, args, routed, &rows);
-  if (shared.n_pairs > 0) sum.shared = run_side(context, args, shared, nullptr);
-  sum_slots(context, sum);
+  if (args.x[0] > kDecodeTokens && !context.deterministic) return run_prefill(context, args);
+  for (int64_t begin = 0; begin < args.x[0]; begin += kDecodeTokens) {
+    const int64_t n = std::min(kDecodeTokens, args.x[0] - begin);
+    ops::MoeExperts part = args;
+    part.out = args.out.rows(begin, n);
+    part.x = args.x.rows(begin, n);
+    part.experts = args.experts.rows(begin, n);
+    part.weights = args.weights.rows(begin, n);
+    run_decode(context, part);
+  }
 }
 
 }  // namespace quire::cuda

@@ -1,0 +1,275 @@
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "cuda/common/launch.cuh"
+#include "cuda/moe/expert_decode.h"
+#include "cuda/moe/expert_stream.cuh"
+#include "cuda/ptx/grid_dependency.cuh"
+
+namespace quire::cuda {
+
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarpSize;
+constexpr int kBlocksPerSm = 2;
+constexpr int kWideColumns = 4;  // of eight tokens, at once
+constexpr int kInnerOfTile = 8;  // rows 0-7 gate, rows 8-15 up
+
+// The tokens of an expert.
+struct Work {
+  const ExpertSide& side;
+  const std::byte* weights;  // of the expert
+  const int32_t* pairs;      // null of the shared expert: every token
+  int n_rows;
+};
+
+__device__ Work shared_work(const DecodeParams& p) {
+  return {p.shared, p.shared.weights.data, nullptr, p.n_tokens};
+}
+
+__device__ Work routed_work(const DecodeParams& p, int active) {
+  const int expert = p.lists.active[active];
+  const int begin = p.lists.begin[expert];
+  return {p.routed, p.routed.weights.data + expert * p.routed.weights.expert_bytes,
+          p.lists.pairs + begin, p.lists.begin[expert + 1] - begin};
+}
+
+// Sums of eight tokens each, as a block's warps leave them: [warp][sum][row of tile][token].
+struct SharedSums {
+  float at[kWarps][kWideColumns][kTileRows][8];
+};
+
+__device__ void store_sum(SharedSums& sums, int index, const TileSum& acc) {
+  const int g = lane_of_thread() / 4;
+  const int t = lane_of_thread() % 4;
+  float(&to)[kTileRows][8] = sums.at[warp_of_thread()][index];
+  *reinterpret_cast<float2*>(&to[g][2 * t]) = {acc[0], acc[1]};
+  *reinterpret_cast<float2*>(&to[g + 8][2 * t]) = {acc[2], acc[3]};
+}
+
+// The warps' sums of a gate and an up, in order of the inputs.
+__device__ bf16 finish_inner(const SharedSums& sums, int index, int row, int token) {
+  float gate = 0;
+  float up = 0;
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) {
+    gate += sums.at[warp][index][row][token];
+    up += sums.at[warp][index][row + kInnerOfTile][token];
+  }
+  return __float2bfloat16_rn(__fdividef(gate, 1.0F + __expf(-gate)) * up);
+}
+
+// gate and up for some tiles of an expert; the block's warps share the inputs.
+template <WeightFormat kFormat>
+__device__ void gate_up_unit(const DecodeParams& p, const Work& work, int tile, int n_tiles,
+                             SharedSums& sums) {
+  const PackedMatrix& m = work.side.weights;
+  const auto input_row = [&](int i) { return work.pairs == nullptr ? i : work.pairs[i] / p.top_k; };
+  const int first_step = m.n_steps * warp_of_thread() / kWarps;
+  const StreamRange range{
+      .data = work.weights +
+              (static_cast<int64_t>(tile / kGroupTiles) * m.n_steps + first_step) * kGroupTiles *
+                  kStepBytes<kFormat> +
+              tile % kGroupTiles * kStepBytes<kFormat>,
+      .group_bytes = 0,
+      .first_step = first_step,
+      .n_steps = m.n_steps * (warp_of_thread() + 1) / kWarps - first_step,
+      .n_groups = 1};
+  const auto finish = [&](int n_sums, int sum_tiles, int first) {
+    __syncthreads();
+    for (int i = static_cast<int>(threadIdx.x); i < n_sums * kInnerOfTile * 8; i += kThreads) {
+      const int row = i % kInnerOfTile;
+      const int token = i / kInnerOfTile % 8;
+      const int index = i / (kInnerOfTile * 8);
+      const int inner = (tile + index * sum_tiles) * kInnerOfTile + row;
+      const int at = first + (1 - sum_tiles) * 8 * index + token;
+      if (at >= work.n_rows || inner >= work.side.out_stride) continue;
+      const int64_t out_row = work.pairs == nullptr ? at : work.pairs[at];
+      reinterpret_cast<bf16*>(work.side.out)[out_row * work.side.out_stride + inner] =
+          finish_inner(sums, index, row, token);
+    }
+    __syncthreads();
+  };
+  if (n_tiles == kGroupTiles && work.n_rows <= 8) {
+    const TokenColumns<1> columns(0, work.n_rows, input_row);
+    stream_groups<kFormat>(range, work.side.input, columns, [&](int, const auto& acc) {
+#pragma unroll
+      for (int i = 0; i < kGroupTiles; ++i) store_sum(sums, i, acc[i]);
+    });
+    finish(kGroupTiles, 1, 0);
+  } else if (work.n_rows <= 8) {
+    const TokenColumns<1> columns(0, work.n_rows, input_row);
+    TileSum acc = {};
+    stream_tile<kFormat>(range, work.side.input, columns, acc);
+    store_sum(sums, 0, acc);
+    finish(1, 1, 0);
+  } else {
+    for (int first = 0; first < work.n_rows; first += 8 * kWideColumns) {
+      const TokenColumns<kWideColumns> columns(first, work.n_rows, input_row);
+      TileSum acc[kWideColumns] = {};
+      stream_tile_wide<kFormat>(range, work.side.input, columns, acc);
+#pragma unroll
+      for (int i = 0; i < kWideColumns; ++i) store_sum(sums, i, acc[i]);
+      finish(kWideColumns, 0, first);
+    }
+  }
+}
+
+template <WeightFormat kFormat>
+__device__ void gate_up_format(const DecodeParams& p, const Work& work, int tile, int n_tiles,
+                               SharedSums& sums) {
+  if (n_tiles == kGroupTiles && work.n_rows > 8) {
+    for (int i = 0; i < kGroupTiles; ++i) gate_up_unit<kFormat>(p, work, tile + i, 1, sums);
+  } else {
+    gate_up_unit<kFormat>(p, work, tile, n_tiles, sums);
+  }
+}
+
+// A unit is one tile of the shared expert, or `unit` tiles of a routed one: 8 or 32 inner values of
+// all its tokens. Units go round the blocks, the shared expert's first: they are the longest.
+// Grid 2 blocks a multiprocessor, 256 threads, 32 KiB of shared memory. Each warp takes an eighth
+// of the inputs. Moves the weights once, and inputs once a unit: bound by memory.
+__global__ __launch_bounds__(kThreads, kBlocksPerSm) void gate_up_kernel(
+    const __grid_constant__ DecodeParams p) {
+  __shared__ SharedSums sums;
+  wait_for_earlier_kernels();
+  let_next_kernel_begin();
+  const int n_shared = p.shared.weights.n_groups * kGroupTiles;
+  const int of_expert = p.routed.weights.n_groups * kGroupTiles / p.unit;
+  const int n_units = n_shared + p.lists.counts->n_active * of_expert;
+  for (int unit = static_cast<int>(blockIdx.x); unit < n_units;
+       unit += static_cast<int>(gridDim.x)) {
+    const bool is_shared = unit < n_shared;
+    const int routed = unit - n_shared;
+    const Work work = is_shared ? shared_work(p) : routed_work(p, routed / of_expert);
+    const int tile = is_shared ? unit : routed % of_expert * p.unit;
+    const int n_tiles = is_shared ? 1 : p.unit;
+    switch (work.side.weights.format) {
+      case WeightFormat::bf16:
+        gate_up_format<WeightFormat::bf16>(p, work, tile, n_tiles, sums);
+        break;
+      case WeightFormat::fp8_block128:
+        gate_up_format<WeightFormat::fp8_block128>(p, work, tile, n_tiles, sums);
+        break;
+      case WeightFormat::int4_group:
+        gate_up_format<WeightFormat::int4_group>(p, work, tile, n_tiles, sums);
+        break;
+    }
+  }
+}
+
+// Some groups of an expert's down matrix, one warp.
+template <WeightFormat kFormat>
+__device__ void down_groups(const Work& work, int group, int n_groups) {
+  const ExpertSide& side = work.side;
+  const auto row_of = [&](int i) { return work.pairs == nullptr ? i : work.pairs[i]; };
+  const int64_t group_bytes = int64_t{side.weights.n_steps} * kGroupTiles * kStepBytes<kFormat>;
+  StreamRange range{.data = work.weights + group * group_bytes,
+                    .group_bytes = group_bytes,
+                    .first_step = 0,
+                    .n_steps = side.weights.n_steps,
+                    .n_groups = n_groups};
+  const auto write = [&](int tile, const TileSum& acc, int2 rows) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int output = tile * kTileRows + lane_of_thread() / 4 + (i < 2 ? 0 : 8);
+      const int64_t row = i % 2 == 0 ? rows.x : rows.y;
+      if (row >= 0 && output < side.n_out) side.partial[row * side.out_stride + output] = acc[i];
+    }
+  };
+  if (work.n_rows <= 8) {
+    const TokenColumns<1> columns(0, work.n_rows, row_of);
+    const int2 rows{columns.row_of_sum(0, 0), columns.row_of_sum(0, 1)};
+    stream_groups<kFormat>(range, side.input, columns, [&](int i, const auto& acc) {
+#pragma unroll
+      for (int tile = 0; tile < kGroupTiles; ++tile) {
+        write((group + i) * kGroupTiles + tile, acc[tile], rows);
+      }
+    });
+    return;
+  }
+  for (int first = 0; first < work.n_rows; first += 8 * kWideColumns) {
+    const TokenColumns<kWideColumns> columns(first, work.n_rows, row_of);
+    for (int i = 0; i < n_groups * kGroupTiles; ++i) {
+      TileSum acc[kWideColumns] = {};
+      StreamRange one = range;
+      one.data += i / kGroupTiles * group_bytes + i % kGroupTiles * kStepBytes<kFormat>;
+      stream_tile_wide<kFormat>(one, side.input, columns, acc);
+#pragma unroll
+      for (int column = 0; column < kWideColumns; ++column) {
+        write(group * kGroupTiles + i, acc[column],
+              {columns.row_of_sum(column, 0), columns.row_of_sum(column, 1)});
+      }
+    }
+  }
+}
+
+// A unit is 8 * `unit` groups, 512 outputs or more, of one expert: `unit` groups a warp, all
+// inputs. Grid 2 blocks a multiprocessor, 256 threads, no shared memory. Moves the weights once:
+// bound by memory.
+__global__ __launch_bounds__(kThreads, kBlocksPerSm) void down_kernel(
+    const __grid_constant__ DecodeParams p) {
+  wait_for_earlier_kernels();
+  let_next_kernel_begin();
+  const int unit_groups = kWarps * p.unit;
+  const int of_shared = (p.shared.weights.n_groups + unit_groups - 1) / unit_groups;
+  const int of_expert = (p.routed.weights.n_groups + unit_groups - 1) / unit_groups;
+  const int n_units = of_shared + p.lists.counts->n_active * of_expert;
+  for (int unit = static_cast<int>(blockIdx.x); unit < n_units;
+       unit += static_cast<int>(gridDim.x)) {
+    const bool is_shared = unit < of_shared;
+    const int routed = unit - of_shared;
+    const Work work = is_shared ? shared_work(p) : routed_work(p, routed / of_expert);
+    const int part = is_shared ? unit : routed % of_expert;
+    const int group = part * unit_groups + warp_of_thread() * p.unit;
+    const int n_groups = min(p.unit, work.side.weights.n_groups - group);
+    if (n_groups <= 0) continue;
+    switch (work.side.weights.format) {
+      case WeightFormat::bf16:
+        down_groups<WeightFormat::bf16>(work, group, n_groups);
+        break;
+      case WeightFormat::fp8_block128:
+        down_groups<WeightFormat::fp8_block128>(work, group, n_groups);
+        break;
+      case WeightFormat::int4_group:
+        down_groups<WeightFormat::int4_group>(work, group, n_groups);
+        break;
+    }
+  }
+}
+
+// Experts that can be active.
+int64_t active_max(const DecodeParams& p, int64_t n_pairs) {
+  return std::min(n_pairs, p.routed.weights.n_experts);
+}
+
+LaunchShape persistent(const Context& context, int64_t n_units) {
+  const int64_t blocks = std::min<int64_t>(n_units, kBlocksPerSm * context.n_sms);
+  return {.grid = dim3(static_cast<unsigned>(blocks)), .threads = kThreads};
+}
+
+}  // namespace
+
+void launch_gate_up(const Context& context, DecodeParams params, int64_t n_pairs) {
+  const int64_t groups = active_max(params, n_pairs) * params.routed.weights.n_groups;
+  // Whole groups read an input once for four tiles; single tiles give a few experts enough blocks.
+  params.unit = groups >= kBlocksPerSm * context.n_sms ? kGroupTiles : 1;
+  const int64_t n_units =
+      params.shared.weights.n_groups * int64_t{kGroupTiles} + groups * kGroupTiles / params.unit;
+  launch(context.stream, persistent(context, n_units), gate_up_kernel, params);
+}
+
+void launch_down(const Context& context, DecodeParams params, int64_t n_pairs) {
+  const int64_t groups = active_max(params, n_pairs) * params.routed.weights.n_groups;
+  const int64_t resident = int64_t{kBlocksPerSm} * context.n_sms * kWarps;
+  params.unit = groups >= 4 * resident ? 2 : 1;
+  const auto units = [&](const PackedMatrix& m) {
+    return div_up(m.n_groups, int64_t{kWarps} * params.unit);
+  };
+  const int64_t n_units =
+      units(params.shared.weights) + active_max(params, n_pairs) * units(params.routed.weights);
+  launch(context.stream, persistent(context, n_units), down_kernel, params);
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,199 @@
+// Streams of packed weights through a warp: what the decode kernels are made of.
+//
+// Loads of the next step are under way while one is multiplied. An element's sum is taken step by
+// step whatever the number of tiles or tokens at once, so that it does not depend on them.
+#pragma once
+
+#include "cuda/moe/expert_side.h"
+#include "cuda/moe/packed_step.cuh"
+
+namespace quire::cuda {
+
+// The tokens of a warp's tile: lane 4 g + t knows which row column 8 c + g is, -1 for none.
+template <int kColumns>
+struct TokenColumns {
+  int row[kColumns];
+
+  // Column i of n is row_of(first + i).
+  template <class RowOf>
+  __device__ TokenColumns(int first, int n, const RowOf& row_of) {
+    const int g = lane_of_thread() / 4;
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      row[c] = first + 8 * c + g < n ? row_of(first + 8 * c + g) : -1;
+    }
+  }
+  // The row of column 8 c + 2 t + i, where a lane holds sums. For a whole warp.
+  __device__ int row_of_sum(int c, int i) const {
+    return __shfl_sync(kFullWarp, row[c], (2 * (lane_of_thread() % 4) + i) * 4);
+  }
+};
+
+// Inputs [k, k + 8) of a row; zero past the end.
+__device__ inline uint4 load_input(const ExpertInput& input, int row, int k) {
+  if (row < 0 || k >= input.n_in) return {0, 0, 0, 0};
+  return *reinterpret_cast<const uint4*>(input.rows + row * input.stride + k);
+}
+
+// What multiplies the sums of a lane's two tokens, for the block of 128 inputs around k.
+__device__ inline float2 load_input_scales(const ExpertInput& input, int2 rows, int k) {
+  float2 out{1.0F, 1.0F};
+  if (input.scales == nullptr) return out;
+  const float* at = input.scales + k / kFp8Block;
+  if (rows.x >= 0) out.x = at[rows.x * input.scale_stride];
+  if (rows.y >= 0) out.y = at[rows.y * input.scale_stride];
+  return out;
+}
+
+// A step's inputs of eight tokens.
+template <WeightFormat kFormat>
+struct StepInput {
+  uint4 x[PackedStep<kFormat>::kPieces];
+  float2 scales;
+
+  // `rows` are those of the lane's sums.
+  __device__ static StepInput load(const ExpertInput& input, int row, int2 rows, int step) {
+    StepInput out;
+    const int k = step * kStepInputs<kFormat>;
+#pragma unroll
+    for (int piece = 0; piece < PackedStep<kFormat>::kPieces; ++piece) {
+      out.x[piece] = load_input(input, row, k + 32 * piece + 8 * (lane_of_thread() % 4));
+    }
+    if constexpr (kFormat == WeightFormat::fp8_block128) {
+      out.scales = load_input_scales(input, rows, k);
+    }
+    return out;
+  }
+};
+
+// acc += a step of a tile times eight tokens.
+template <WeightFormat kFormat, int kPiece = 0>
+__device__ void multiply_step(const PackedStep<kFormat>& weights, const StepInput<kFormat>& input,
+                              TileSum& acc) {
+  if constexpr (kPiece < PackedStep<kFormat>::kPieces) {
+    multiply_piece<kFormat>(weights.template piece<kPiece>(), input.x[kPiece], input.scales, acc);
+    multiply_step<kFormat, kPiece + 1>(weights, input, acc);
+  }
+}
+
+// The same for more tokens, whose inputs are read where they are needed.
+template <WeightFormat kFormat, int kColumns, int kPiece = 0>
+__device__ void multiply_wide(const PackedStep<kFormat>& weights, const ExpertInput& input,
+                              const TokenColumns<kColumns>& columns, int step,
+                              TileSum (&acc)[kColumns]) {
+  if constexpr (kPiece < PackedStep<kFormat>::kPieces) {
+    const int k = step * kStepInputs<kFormat> + 32 * kPiece;
+    uint4 x[kColumns];
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      x[c] = load_input(input, columns.row[c], k + 8 * (lane_of_thread() % 4));
+    }
+    const auto piece = weights.template piece<kPiece>();
+#pragma unroll
+    for (int c = 0; c < kColumns; ++c) {
+      float2 scales{1.0F, 1.0F};
+      if constexpr (kFormat == WeightFormat::fp8_block128) {
+        scales = load_input_scales(input, {columns.row_of_sum(c, 0), columns.row_of_sum(c, 1)}, k);
+      }
+      multiply_piece<kFormat>(piece, x[c], scales, acc[c]);
+    }
+    multiply_wide<kFormat, kColumns, kPiece + 1>(weights, input, columns, step, acc);
+  }
+}
+
+// Some steps of some groups of a matrix.
+struct StreamRange {
+  const std::byte* data;  // step `first_step` of the first group
+  int64_t group_bytes;
+  int first_step;
+  int n_steps;
+  int n_groups;
+};
+
+// All four tiles of the groups against at most eight tokens; finish(group, acc) after each group.
+template <WeightFormat kFormat, class Finish>
+__device__ void stream_groups(const StreamRange& range, const ExpertInput& input,
+                              const TokenColumns<1>& columns, const Finish& finish) {
+  using Step = PackedStep<kFormat>;
+  constexpr int kBytes = kStepBytes<kFormat>;
+  const uint64_t policy = pass_once_policy();
+  const int2 sum_rows{columns.row_of_sum(0, 0), columns.row_of_sum(0, 1)};
+  const auto load_x = [&](int step) {
+    return StepInput<kFormat>::load(input, columns.row[0], sum_rows, range.first_step + step);
+  };
+  if (range.n_steps == 0) {
+    const TileSum none[kGroupTiles] = {};
+    for (int group = 0; group < range.n_groups; ++group) finish(group, none);
+    return;
+  }
+  Step ahead[kGroupTiles];
+  const std::byte* at = range.data;
+#pragma unroll
+  for (int tile = 0; tile < kGroupTiles; ++tile) {
+    ahead[tile] = Step::load(at + tile * kBytes, policy);
+  }
+  StepInput<kFormat> x = load_x(0);
+  for (int group = 0; group < range.n_groups; ++group) {
+    TileSum acc[kGroupTiles] = {};
+    for (int step = 0; step < range.n_steps; ++step) {
+      const bool is_last = step + 1 == range.n_steps;
+      const bool has_next = !is_last || group + 1 < range.n_groups;
+      at = is_last ? range.data + (group + 1) * range.group_bytes : at + kGroupTiles * kBytes;
+#pragma unroll
+      for (int tile = 0; tile < kGroupTiles; ++tile) {
+        multiply_step<kFormat>(ahead[tile], x, acc[tile]);
+        if (has_next) ahead[tile] = Step::load(at + tile * kBytes, policy);
+      }
+      if (has_next) x = load_x(is_last ? 0 : step + 1);
+    }
+    finish(group, acc);
+  }
+}
+
+// One tile of a group against at most eight tokens. `range.data` is that tile's.
+template <WeightFormat kFormat>
+__device__ void stream_tile(const StreamRange& range, const ExpertInput& input,
+                            const TokenColumns<1>& columns, TileSum& acc) {
+  using Step = PackedStep<kFormat>;
+  constexpr int64_t kStride = kGroupTiles * kStepBytes<kFormat>;
+  // Steps under way. INT4 steps bring four times as many inputs with them.
+  constexpr int kAhead = kFormat == WeightFormat::int4_group ? 2 : 4;
+  const uint64_t policy = pass_once_policy();
+  const int2 sum_rows{columns.row_of_sum(0, 0), columns.row_of_sum(0, 1)};
+  Step ring[kAhead];
+  StepInput<kFormat> x_ring[kAhead];
+  const auto fetch = [&](int slot, int step) {
+    if (step >= range.n_steps) return;
+    ring[slot] = Step::load(range.data + step * kStride, policy);
+    x_ring[slot] =
+        StepInput<kFormat>::load(input, columns.row[0], sum_rows, range.first_step + step);
+  };
+#pragma unroll
+  for (int slot = 0; slot < kAhead; ++slot) fetch(slot, slot);
+  for (int begin = 0; begin < range.n_steps; begin += kAhead) {
+#pragma unroll
+    for (int slot = 0; slot < kAhead; ++slot) {
+      if (begin + slot >= range.n_steps) break;
+      multiply_step<kFormat>(ring[slot], x_ring[slot], acc);
+      fetch(slot, begin + slot + kAhead);
+    }
+  }
+}
+
+// One tile of a group against more tokens.
+template <WeightFormat kFormat, int kColumns>
+__device__ void stream_tile_wide(const StreamRange& range, const ExpertInput& input,
+                                 const TokenColumns<kColumns>& columns, TileSum (&acc)[kColumns]) {
+  using Step = PackedStep<kFormat>;
+  constexpr int64_t kStride = kGroupTiles * kStepBytes<kFormat>;
+  const uint64_t policy = pass_once_policy();
+  if (range.n_steps == 0) return;
+  Step next = Step::load(range.data, policy);
+  for (int step = 0; step < range.n_steps; ++step) {
+    const Step weights = next;
+    if (step + 1 < range.n_steps) next = Step::load(range.data + (step + 1) * kStride, policy);
+    multiply_wide<kFormat>(weights, input, columns, range.first_step + step, acc);
+  }
+}
+
+}  // namespace quire::cuda

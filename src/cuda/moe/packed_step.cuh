@@ -1,0 +1,170 @@
+// A warp's view of packed weights: one step of a tile in registers, and its products.
+#pragma once
+
+#include "cuda/common/numbers.cuh"
+#include "cuda/common/reduce.cuh"
+#include "cuda/moe/packed_layout.h"
+#include "cuda/ptx/mma.cuh"
+
+namespace quire::cuda {
+
+// Weights pass once: they leave the second-level cache before activations do.
+__device__ inline uint64_t pass_once_policy() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+__device__ inline uint4 load_once(const std::byte* at, uint64_t policy) {
+  uint4 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(at), "l"(policy));
+  return v;
+}
+
+__device__ inline float2 load_once_2f(const std::byte* at, uint64_t policy) {
+  float2 v;
+  asm volatile("ld.global.nc.L1::no_allocate.L2::cache_hint.v2.f32 {%0, %1}, [%2], %3;"
+               : "=f"(v.x), "=f"(v.y)
+               : "l"(at), "l"(policy));
+  return v;
+}
+
+template <WeightFormat>
+struct PackedStep;
+
+// acc of one tile of 16 rows x 8 tokens; `x[j]` holds inputs 32 j + 8 t + [0, 8) of token g.
+using TileSum = float[4];
+
+__device__ inline void fold(TileSum& acc, const TileSum& part, float low, float high) {
+  acc[0] = fmaf(low, part[0], acc[0]);
+  acc[1] = fmaf(low, part[1], acc[1]);
+  acc[2] = fmaf(high, part[2], acc[2]);
+  acc[3] = fmaf(high, part[3], acc[3]);
+}
+
+template <>
+struct PackedStep<WeightFormat::int4_group> {
+  static constexpr int kPieces = 4;  // of 32 inputs
+  uint4 values[2];
+  uint4 scales;  // bfloat16: four of row g, four of row g + 8
+
+  __device__ static PackedStep load(const std::byte* step, uint64_t policy) {
+    const int lane = lane_of_thread();
+    return {{load_once(step + lane * 16, policy), load_once(step + 512 + lane * 16, policy)},
+            load_once(step + kStepValueBytes + lane / 4 * 16, policy)};
+  }
+
+  // Nibble e of each half of a word is register e of A. 128 + nibble as bfloat16 is 0x4300 |
+  // nibble; less 136 it is nibble - 8, exactly.
+  __device__ static MmaA widen(uint32_t word) {
+    const bf16x2 bias = __float2bfloat162_rn(-136.0F);
+    const bf16x2 one = __float2bfloat162_rn(1.0F);
+    uint32_t a[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      uint32_t biased;
+      asm("lop3.b32 %0, %1, 0x000f000f, 0x43004300, 0xea;" : "=r"(biased) : "r"(word >> (4 * e)));
+      a[e] = bits_of(__hfma2(*reinterpret_cast<bf16x2*>(&biased), one, bias));
+    }
+    return {a[0], a[1], a[2], a[3]};
+  }
+
+  struct Piece {
+    MmaA first, second;
+    float low, high;
+  };
+  template <int kPiece>
+  __device__ Piece piece() const {
+    const uint4& v = values[kPiece / 2];
+    const uint32_t low = kPiece < 2 ? scales.x : scales.y;
+    const uint32_t high = kPiece < 2 ? scales.z : scales.w;
+    return {widen(kPiece % 2 == 0 ? v.x : v.z), widen(kPiece % 2 == 0 ? v.y : v.w),
+            __uint_as_float(kPiece % 2 == 0 ? low << 16 : low & 0xffff0000U),
+            __uint_as_float(kPiece % 2 == 0 ? high << 16 : high & 0xffff0000U)};
+  }
+};
+
+template <>
+struct PackedStep<WeightFormat::fp8_block128> {
+  static constexpr int kPieces = 2;
+  uint4 values[2];
+  float2 scales;  // of rows 0-7 and of rows 8-15
+
+  __device__ static PackedStep load(const std::byte* step, uint64_t policy) {
+    const int lane = lane_of_thread();
+    return {{load_once(step + lane * 16, policy), load_once(step + 512 + lane * 16, policy)},
+            load_once_2f(step + kStepValueBytes, policy)};
+  }
+
+  // Bytes 1 and 3 of a word, and bytes 0 and 2, as bfloat16 pairs. The bits of an e4m3, moved under
+  // bfloat16's exponent, are its value times 2^-120, subnormals included.
+  __device__ static void widen(uint32_t word, uint32_t* odd, uint32_t* even) {
+    const bf16x2 scale = __float2bfloat162_rn(0x1p120F);
+    const bf16x2 zero = __float2bfloat162_rn(-0.0F);
+    uint32_t high = (word >> 4 & 0x07f007f0U) | (word & 0x80008000U);
+    uint32_t low = (word << 4 & 0x07f007f0U) | (word << 8 & 0x80008000U);
+    *odd = bits_of(__hfma2(*reinterpret_cast<bf16x2*>(&high), scale, zero));
+    *even = bits_of(__hfma2(*reinterpret_cast<bf16x2*>(&low), scale, zero));
+  }
+
+  struct Piece {
+    MmaA first, second;
+    float low, high;
+  };
+  template <int kPiece>
+  __device__ Piece piece() const {
+    const uint4& v = values[kPiece];
+    Piece out;
+    widen(v.x, &out.first.a0, &out.first.a2);
+    widen(v.y, &out.second.a0, &out.second.a2);
+    widen(v.z, &out.first.a1, &out.first.a3);
+    widen(v.w, &out.second.a1, &out.second.a3);
+    out.low = scales.x;
+    out.high = scales.y;
+    return out;
+  }
+};
+
+template <>
+struct PackedStep<WeightFormat::bf16> {
+  static constexpr int kPieces = 1;
+  uint4 values[2];  // of row g, of row g + 8
+
+  __device__ static PackedStep load(const std::byte* step, uint64_t policy) {
+    const int lane = lane_of_thread();
+    return {{load_once(step + lane * 16, policy), load_once(step + 512 + lane * 16, policy)}};
+  }
+
+  struct Piece {
+    MmaA first, second;
+  };
+  template <int>
+  __device__ Piece piece() const {
+    return {{values[0].x, values[1].x, values[0].y, values[1].y},
+            {values[0].z, values[1].z, values[0].w, values[1].w}};
+  }
+};
+
+// acc += weights of a piece (32 inputs of 16 rows) times eight tokens.
+template <WeightFormat kFormat, class Piece>
+__device__ void multiply_piece(const Piece& piece, const uint4& x, float2 x_scale, TileSum& acc) {
+  if constexpr (kFormat == WeightFormat::bf16) {
+    mma_bf16(acc, piece.first, x.x, x.y);
+    mma_bf16(acc, piece.second, x.z, x.w);
+  } else {
+    TileSum part = {0, 0, 0, 0};
+    mma_bf16(part, piece.first, x.x, x.y);
+    mma_bf16(part, piece.second, x.z, x.w);
+    if constexpr (kFormat == WeightFormat::fp8_block128) {
+      part[0] *= x_scale.x;
+      part[1] *= x_scale.y;
+      part[2] *= x_scale.x;
+      part[3] *= x_scale.y;
+    }
+    fold(acc, part, piece.low, piece.high);
+  }
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,32 @@
+// cp.async: copies from global to shared memory that a thread starts and later waits for.
+//
+// What a thread copied is visible to that thread after the wait, and to others after a barrier
+// behind it. Source: PTX ISA 9.0, 9.7.9.25.3 "cp.async".
+#pragma once
+
+#include <cstdint>
+
+namespace quire::cuda {
+
+// 16 bytes, both ends aligned to 16; the last 16 - `bytes` are filled with zeros. Not through the
+// first-level cache.
+__device__ inline void copy_async_16(uint32_t shared, const void* global, int bytes = 16) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
+               "r"(bytes)
+               : "memory");
+}
+
+// Closes the group of the copies that this thread started since the last call.
+__device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+// Returns when at most kPending groups of this thread are under way.
+template <int kPending>
+__device__ inline void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+__device__ inline uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+}  // namespace quire::cuda
