@@ -138,8 +138,12 @@ __global__ __launch_bounds__(kThreads, kBlocksPerSm) void gate_up_kernel(
   const int n_shared = p.shared.weights.n_groups * kGroupTiles;
   const int of_expert = p.routed.weights.n_groups * kGroupTiles / p.unit;
   const int n_units = n_shared + p.lists.counts->n_active * of_expert;
-  for (int unit = static_cast<int>(blockIdx.x); unit < n_units;
-       unit += static_cast<int>(gridDim.x)) {
+  const int n_blocks = static_cast<int>(gridDim.x);
+  const int block = static_cast<int>(blockIdx.x);
+  for (int round = 0; round * n_blocks < n_units; ++round) {
+    // There and back: blocks that began with the longest units end with the last ones.
+    const int unit = round * n_blocks + (round % 2 == 0 ? block : n_blocks - 1 - block);
+    if (unit >= n_units) continue;
     const bool is_shared = unit < n_shared;
     const int routed = unit - n_shared;
     const Work work = is_shared ? shared_work(p) : routed_work(p, routed / of_expert);
@@ -159,83 +163,94 @@ __global__ __launch_bounds__(kThreads, kBlocksPerSm) void gate_up_kernel(
   }
 }
 
-// Some groups of an expert's down matrix, one warp.
+// Tiles of an expert's down matrix, one warp: whole groups, or one tile.
 template <WeightFormat kFormat>
-__device__ void down_groups(const Work& work, int group, int n_groups) {
+__device__ void down_tiles(const Work& work, int tile, int n_tiles) {
   const ExpertSide& side = work.side;
   const auto row_of = [&](int i) { return work.pairs == nullptr ? i : work.pairs[i]; };
   const int64_t group_bytes = int64_t{side.weights.n_steps} * kGroupTiles * kStepBytes<kFormat>;
-  StreamRange range{.data = work.weights + group * group_bytes,
+  StreamRange range{.data = work.weights + tile / kGroupTiles * group_bytes +
+                            tile % kGroupTiles * kStepBytes<kFormat>,
                     .group_bytes = group_bytes,
                     .first_step = 0,
                     .n_steps = side.weights.n_steps,
-                    .n_groups = n_groups};
-  const auto write = [&](int tile, const TileSum& acc, int2 rows) {
+                    .n_groups = n_tiles / kGroupTiles};
+  const auto write = [&](int at, const TileSum& acc, int2 rows) {
+    const int output = at * kTileRows + lane_of_thread() / 4;
+    float* to = side.partial + output;
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int output = tile * kTileRows + lane_of_thread() / 4 + (i < 2 ? 0 : 8);
-      const int64_t row = i % 2 == 0 ? rows.x : rows.y;
-      if (row >= 0 && output < side.n_out) side.partial[row * side.out_stride + output] = acc[i];
+    for (int i = 0; i < 2; ++i) {
+      const int64_t row = i == 0 ? rows.x : rows.y;
+      if (row < 0) continue;
+      if (output < side.n_out) to[row * side.out_stride] = acc[i];
+      if (output + 8 < side.n_out) to[row * side.out_stride + 8] = acc[i + 2];
     }
   };
   if (work.n_rows <= 8) {
     const TokenColumns<1> columns(0, work.n_rows, row_of);
     const int2 rows{columns.row_of_sum(0, 0), columns.row_of_sum(0, 1)};
-    stream_groups<kFormat>(range, side.input, columns, [&](int i, const auto& acc) {
+    if (n_tiles == 1) {
+      TileSum acc = {};
+      stream_tile<kFormat>(range, side.input, columns, acc);
+      write(tile, acc, rows);
+      return;
+    }
+    stream_groups<kFormat>(range, side.input, columns, [&](int group, const auto& acc) {
 #pragma unroll
-      for (int tile = 0; tile < kGroupTiles; ++tile) {
-        write((group + i) * kGroupTiles + tile, acc[tile], rows);
-      }
+      for (int i = 0; i < kGroupTiles; ++i) write(tile + group * kGroupTiles + i, acc[i], rows);
     });
     return;
   }
   for (int first = 0; first < work.n_rows; first += 8 * kWideColumns) {
     const TokenColumns<kWideColumns> columns(first, work.n_rows, row_of);
-    for (int i = 0; i < n_groups * kGroupTiles; ++i) {
+    for (int i = 0; i < n_tiles; ++i) {
       TileSum acc[kWideColumns] = {};
       StreamRange one = range;
       one.data += i / kGroupTiles * group_bytes + i % kGroupTiles * kStepBytes<kFormat>;
       stream_tile_wide<kFormat>(one, side.input, columns, acc);
 #pragma unroll
       for (int column = 0; column < kWideColumns; ++column) {
-        write(group * kGroupTiles + i, acc[column],
+        write(tile + i, acc[column],
               {columns.row_of_sum(column, 0), columns.row_of_sum(column, 1)});
       }
     }
   }
 }
 
-// A unit is 8 * `unit` groups, 512 outputs or more, of one expert: `unit` groups a warp, all
-// inputs. Grid 2 blocks a multiprocessor, 256 threads, no shared memory. Moves the weights once:
-// bound by memory.
+__device__ void down_any_format(const Work& work, int tile, int n_tiles) {
+  switch (work.side.weights.format) {
+    case WeightFormat::bf16:
+      return down_tiles<WeightFormat::bf16>(work, tile, n_tiles);
+    case WeightFormat::fp8_block128:
+      return down_tiles<WeightFormat::fp8_block128>(work, tile, n_tiles);
+    case WeightFormat::int4_group:
+      return down_tiles<WeightFormat::int4_group>(work, tile, n_tiles);
+  }
+}
+
+// The groups of all active experts, one after another, are cut evenly among the warps of the grid:
+// a warp streams some groups of one expert, or of two. Tiles of the shared expert go to single
+// warps, from the last one down. Grid 2 blocks a multiprocessor, 256 threads, no shared memory.
+// Moves the weights once: bound by memory.
 __global__ __launch_bounds__(kThreads, kBlocksPerSm) void down_kernel(
     const __grid_constant__ DecodeParams p) {
   wait_for_earlier_kernels();
   let_next_kernel_begin();
-  const int unit_groups = kWarps * p.unit;
-  const int of_shared = (p.shared.weights.n_groups + unit_groups - 1) / unit_groups;
-  const int of_expert = (p.routed.weights.n_groups + unit_groups - 1) / unit_groups;
-  const int n_units = of_shared + p.lists.counts->n_active * of_expert;
-  for (int unit = static_cast<int>(blockIdx.x); unit < n_units;
-       unit += static_cast<int>(gridDim.x)) {
-    const bool is_shared = unit < of_shared;
-    const int routed = unit - of_shared;
-    const Work work = is_shared ? shared_work(p) : routed_work(p, routed / of_expert);
-    const int part = is_shared ? unit : routed % of_expert;
-    const int group = part * unit_groups + warp_of_thread() * p.unit;
-    const int n_groups = min(p.unit, work.side.weights.n_groups - group);
-    if (n_groups <= 0) continue;
-    switch (work.side.weights.format) {
-      case WeightFormat::bf16:
-        down_groups<WeightFormat::bf16>(work, group, n_groups);
-        break;
-      case WeightFormat::fp8_block128:
-        down_groups<WeightFormat::fp8_block128>(work, group, n_groups);
-        break;
-      case WeightFormat::int4_group:
-        down_groups<WeightFormat::int4_group>(work, group, n_groups);
-        break;
-    }
+  const int n_warps = static_cast<int>(gridDim.x) * kWarps;
+  const int warp = static_cast<int>(blockIdx.x) * kWarps + warp_of_thread();
+  const int n_groups = p.routed.weights.n_groups;
+  const int64_t total = int64_t{p.lists.counts->n_active} * n_groups;
+  auto at = static_cast<int>(total * warp / n_warps);
+  const auto end = static_cast<int>(total * (warp + 1) / n_warps);
+  while (at < end) {
+    const int group = at % n_groups;
+    const int n = min(end - at, n_groups - group);
+    down_any_format(routed_work(p, at / n_groups), group * kGroupTiles, n * kGroupTiles);
+    at += n;
+  }
+  const int n_shared = p.shared.weights.n_groups * kGroupTiles;
+  for (int tile = n_warps - 1 - warp; tile < n_shared; tile += n_warps) {
+    down_any_format(shared_work(p), tile, 1);
   }
 }
 
@@ -260,16 +275,8 @@ void launch_gate_up(const Context& context, DecodeParams params, int64_t n_pairs
   launch(context.stream, persistent(context, n_units), gate_up_kernel, params);
 }
 
-void launch_down(const Context& context, DecodeParams params, int64_t n_pairs) {
-  const int64_t groups = active_max(params, n_pairs) * params.routed.weights.n_groups;
-  const int64_t resident = int64_t{kBlocksPerSm} * context.n_sms * kWarps;
-  params.unit = groups >= 4 * resident ? 2 : 1;
-  const auto units = [&](const PackedMatrix& m) {
-    return div_up(m.n_groups, int64_t{kWarps} * params.unit);
-  };
-  const int64_t n_units =
-      units(params.shared.weights) + active_max(params, n_pairs) * units(params.routed.weights);
-  launch(context.stream, persistent(context, n_units), down_kernel, params);
+void launch_down(const Context& context, const DecodeParams& params) {
+  launch(context.stream, persistent(context, kBlocksPerSm * context.n_sms), down_kernel, params);
 }
 
 }  // namespace quire::cuda

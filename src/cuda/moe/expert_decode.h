@@ -11,10 +11,10 @@ struct DecodeParams {
   ExpertLists lists;
   int n_tokens;
   int top_k;
-  int unit;  // gate and up: tiles of a routed unit, 1 or 4; down: groups of a warp
+  int unit;  // gate and up: tiles of a routed unit, 1 or 4
 };
 
 void launch_gate_up(const Context& context, DecodeParams params, int64_t n_pairs);
-void launch_down(const Context& context, DecodeParams params, int64_t n_pairs);
+void launch_down(const Context& context, const DecodeParams& params);
 
 }  // namespace quire::cuda

@@ -52,7 +52,8 @@ struct StepInput {
   float2 scales;
 
   // `rows` are those of the lane's sums.
-  __device__ static StepInput load(const ExpertInput& input, int row, int2 rows, int step) {
+  __device__ __forceinline__ static StepInput load(const ExpertInput& input, int row, int2 rows,
+                                                   int step) {
     StepInput out;
     const int k = step * kStepInputs<kFormat>;
 #pragma unroll
@@ -66,13 +67,62 @@ struct StepInput {
   }
 };
 
-// acc += a step of a tile times eight tokens.
-template <WeightFormat kFormat, int kPiece = 0>
-__device__ void multiply_step(const PackedStep<kFormat>& weights, const StepInput<kFormat>& input,
-                              TileSum& acc) {
-  if constexpr (kPiece < PackedStep<kFormat>::kPieces) {
-    multiply_piece<kFormat>(weights.template piece<kPiece>(), input.x[kPiece], input.scales, acc);
-    multiply_step<kFormat, kPiece + 1>(weights, input, acc);
+// acc += a step of kTiles tiles times eight tokens.
+template <int kTiles, int kPiece = 0>
+__device__ __forceinline__ void multiply_step(const PackedStep<WeightFormat::int4_group>* weights,
+                                              const StepInput<WeightFormat::int4_group>& input,
+                                              TileSum* acc) {
+  using Step = PackedStep<WeightFormat::int4_group>;
+  if constexpr (kPiece < Step::kPieces) {
+    // Biased weights are cheaper to make; what the bias adds is the same for all rows.
+    constexpr uint32_t kMinus24 = 0xc1c0c1c0;
+    constexpr MmaA kBias{kMinus24, kMinus24, kMinus24, kMinus24};
+    const uint4& x = input.x[kPiece];
+    TileSum bias = {0, 0, 0, 0};
+    mma_bf16(bias, kBias, x.x, x.y);
+    mma_bf16(bias, kBias, x.z, x.w);
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      TileSum part;
+      mma_bf16(part, Step::biased(weights[tile].template first_word<kPiece>()), x.x, x.y, bias);
+      mma_bf16(part, Step::biased(weights[tile].template second_word<kPiece>()), x.z, x.w);
+      const float2 scale = weights[tile].template piece_scales<kPiece>();
+      fold(acc[tile], part, scale.x, scale.y);
+    }
+    multiply_step<kTiles, kPiece + 1>(weights, input, acc);
+  }
+}
+
+template <int kTiles>
+__device__ __forceinline__ void multiply_step(const PackedStep<WeightFormat::fp8_block128>* weights,
+                                              const StepInput<WeightFormat::fp8_block128>& input,
+                                              TileSum* acc) {
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    TileSum part = {0, 0, 0, 0};
+    const auto first = weights[tile].template piece<0>();
+    mma_bf16(part, first.first, input.x[0].x, input.x[0].y);
+    mma_bf16(part, first.second, input.x[0].z, input.x[0].w);
+    const auto second = weights[tile].template piece<1>();
+    mma_bf16(part, second.first, input.x[1].x, input.x[1].y);
+    mma_bf16(part, second.second, input.x[1].z, input.x[1].w);
+    part[0] *= input.scales.x;
+    part[1] *= input.scales.y;
+    part[2] *= input.scales.x;
+    part[3] *= input.scales.y;
+    fold(acc[tile], part, first.low, first.high);
+  }
+}
+
+template <int kTiles>
+__device__ __forceinline__ void multiply_step(const PackedStep<WeightFormat::bf16>* weights,
+                                              const StepInput<WeightFormat::bf16>& input,
+                                              TileSum* acc) {
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+    const auto piece = weights[tile].template piece<0>();
+    mma_bf16(acc[tile], piece.first, input.x[0].x, input.x[0].y);
+    mma_bf16(acc[tile], piece.second, input.x[0].z, input.x[0].w);
   }
 }
 
@@ -116,6 +166,7 @@ __device__ void stream_groups(const StreamRange& range, const ExpertInput& input
                               const TokenColumns<1>& columns, const Finish& finish) {
   using Step = PackedStep<kFormat>;
   constexpr int kBytes = kStepBytes<kFormat>;
+  constexpr int kTilesAtOnce = 2;
   const uint64_t policy = pass_once_policy();
   const int2 sum_rows{columns.row_of_sum(0, 0), columns.row_of_sum(0, 1)};
   const auto load_x = [&](int step) {
@@ -140,9 +191,13 @@ __device__ void stream_groups(const StreamRange& range, const ExpertInput& input
       const bool has_next = !is_last || group + 1 < range.n_groups;
       at = is_last ? range.data + (group + 1) * range.group_bytes : at + kGroupTiles * kBytes;
 #pragma unroll
-      for (int tile = 0; tile < kGroupTiles; ++tile) {
-        multiply_step<kFormat>(ahead[tile], x, acc[tile]);
-        if (has_next) ahead[tile] = Step::load(at + tile * kBytes, policy);
+      for (int tile = 0; tile < kGroupTiles; tile += kTilesAtOnce) {
+        multiply_step<kTilesAtOnce>(ahead + tile, x, acc + tile);
+        if (!has_next) continue;
+#pragma unroll
+        for (int i = tile; i < tile + kTilesAtOnce; ++i) {
+          ahead[i] = Step::load(at + i * kBytes, policy);
+        }
       }
       if (has_next) x = load_x(is_last ? 0 : step + 1);
     }
@@ -158,24 +213,28 @@ __device__ void stream_tile(const StreamRange& range, const ExpertInput& input,
   constexpr int64_t kStride = kGroupTiles * kStepBytes<kFormat>;
   // Steps under way. INT4 steps bring four times as many inputs with them.
   constexpr int kAhead = kFormat == WeightFormat::int4_group ? 2 : 4;
+  if (range.n_steps == 0) return;
   const uint64_t policy = pass_once_policy();
   const int2 sum_rows{columns.row_of_sum(0, 0), columns.row_of_sum(0, 1)};
   Step ring[kAhead];
   StepInput<kFormat> x_ring[kAhead];
-  const auto fetch = [&](int slot, int step) {
-    if (step >= range.n_steps) return;
+#pragma unroll
+  for (int slot = 0; slot < kAhead; ++slot) {
+    const int step = min(slot, range.n_steps - 1);
     ring[slot] = Step::load(range.data + step * kStride, policy);
     x_ring[slot] =
         StepInput<kFormat>::load(input, columns.row[0], sum_rows, range.first_step + step);
-  };
-#pragma unroll
-  for (int slot = 0; slot < kAhead; ++slot) fetch(slot, slot);
+  }
   for (int begin = 0; begin < range.n_steps; begin += kAhead) {
 #pragma unroll
     for (int slot = 0; slot < kAhead; ++slot) {
-      if (begin + slot >= range.n_steps) break;
-      multiply_step<kFormat>(ring[slot], x_ring[slot], acc);
-      fetch(slot, begin + slot + kAhead);
+      if (begin + slot < range.n_steps) multiply_step<1>(&ring[slot], x_ring[slot], &acc);
+      const int step = begin + slot + kAhead;
+      if (step < range.n_steps) {
+        ring[slot] = Step::load(range.data + step * kStride, policy);
+        x_ring[slot] =
+            StepInput<kFormat>::load(input, columns.row[0], sum_rows, range.first_step + step);
+      }
     }
   }
 }

@@ -150,7 +150,7 @@ void run_decode(const Context& context, const ops::MoeExperts& args) {
   params.shared = down_side(context, args, m.shared);
   params.routed.partial = partial;
   params.shared.partial = partial + n_pairs * hidden;
-  launch_down(context, params, n_pairs);
+  launch_down(context, params);
   sum_experts(context,
               ExpertSum<float>{.out = args.out,
                                .routed = partial,

@@ -36,8 +36,7 @@ __device__ uint32_t bits_at(const SourceRow& from, int64_t index, int64_t n, uin
   return reinterpret_cast<const T*>(row)[index];
 }
 
-// Inputs k .. k + 7 of one row as INT4: the nibbles of its two words, in the low half or the high
-// half of A's registers as packed_step.cuh takes them apart.
+// Inputs k .. k + 7 of one row as INT4, in register e of A and e + 2; words are not turned yet.
 __device__ void add_int4(const SourceRow& from, int64_t k, int64_t n_in, int e,
                          uint32_t (&word)[2]) {
   constexpr uint32_t kZeros = 0x88;  // of value 0
@@ -53,7 +52,8 @@ __device__ uint4 pack_int4(const PackMatrices& p, const SourceRow (&rows)[2], in
   for (int piece = 0; piece < 2; ++piece) {
     for (int e = 0; e < 2; ++e) add_int4(rows[e], k + 32 * piece, p.n_in, e, words[piece]);
   }
-  return {words[0][0], words[0][1], words[1][0], words[1][1]};
+  const auto turned = [](uint32_t word) { return __funnelshift_r(word, word, 1); };
+  return {turned(words[0][0]), turned(words[0][1]), turned(words[1][0]), turned(words[1][1])};
 }
 
 // Inputs 0 and 1 of four go to bytes 1 and 3, inputs 2 and 3 to bytes 0 and 2.

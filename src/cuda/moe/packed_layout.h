@@ -10,6 +10,11 @@
 //
 // Lane 4 g + t holds, of each 32 inputs of a step, inputs 8 t + i (i < 8) of rows g and g + 8:
 // what ptx/mma.cuh calls the A of two products whose k is numbered in that order.
+//
+// A word of INT4 is the A of one product: nibble e of its low half and of its high half are the two
+// values of register e, and the whole word is turned right by one bit, so that three shifts bring
+// every nibble to bits 3-6 of its half, where bfloat16 16 + nibble has it. A word of FP8 holds two
+// registers, one in bytes 1 and 3, the other in bytes 0 and 2.
 #pragma once
 
 #include <cstddef>

@@ -56,19 +56,25 @@ struct PackedStep<WeightFormat::int4_group> {
             load_once(step + kStepValueBytes + lane / 4 * 16, policy)};
   }
 
-  // Nibble e of each half of a word is register e of A. 128 + nibble as bfloat16 is 0x4300 |
-  // nibble; less 136 it is nibble - 8, exactly.
-  __device__ static MmaA widen(uint32_t word) {
-    const bf16x2 bias = __float2bfloat162_rn(-136.0F);
-    const bf16x2 one = __float2bfloat162_rn(1.0F);
+  // A of one product, each weight 24 more than it is: 16 + nibble, exactly.
+  __device__ static MmaA biased(uint32_t word) {
+    const uint32_t turned[4] = {__funnelshift_l(word, word, 4), word, word >> 4, word >> 8};
     uint32_t a[4];
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      uint32_t biased;
-      asm("lop3.b32 %0, %1, 0x000f000f, 0x43004300, 0xea;" : "=r"(biased) : "r"(word >> (4 * e)));
-      a[e] = bits_of(__hfma2(*reinterpret_cast<bf16x2*>(&biased), one, bias));
+      asm("lop3.b32 %0, %1, 0x00780078, 0x41804180, 0xea;" : "=r"(a[e]) : "r"(turned[e]));
     }
     return {a[0], a[1], a[2], a[3]};
+  }
+
+  // The weights themselves: nibble - 8.
+  __device__ static MmaA widen(uint32_t word) {
+    const MmaA a = biased(word);
+    const auto less_24 = [](uint32_t pair) {
+      return bits_of(__hfma2(*reinterpret_cast<bf16x2*>(&pair), __float2bfloat162_rn(1.0F),
+                             __float2bfloat162_rn(-24.0F)));
+    };
+    return {less_24(a.a0), less_24(a.a1), less_24(a.a2), less_24(a.a3)};
   }
 
   struct Piece {
@@ -76,13 +82,24 @@ struct PackedStep<WeightFormat::int4_group> {
     float low, high;
   };
   template <int kPiece>
-  __device__ Piece piece() const {
-    const uint4& v = values[kPiece / 2];
+  __device__ uint32_t first_word() const {
+    return kPiece % 2 == 0 ? values[kPiece / 2].x : values[kPiece / 2].z;
+  }
+  template <int kPiece>
+  __device__ uint32_t second_word() const {
+    return kPiece % 2 == 0 ? values[kPiece / 2].y : values[kPiece / 2].w;
+  }
+  template <int kPiece>
+  __device__ float2 piece_scales() const {
     const uint32_t low = kPiece < 2 ? scales.x : scales.y;
     const uint32_t high = kPiece < 2 ? scales.z : scales.w;
-    return {widen(kPiece % 2 == 0 ? v.x : v.z), widen(kPiece % 2 == 0 ? v.y : v.w),
-            __uint_as_float(kPiece % 2 == 0 ? low << 16 : low & 0xffff0000U),
+    return {__uint_as_float(kPiece % 2 == 0 ? low << 16 : low & 0xffff0000U),
             __uint_as_float(kPiece % 2 == 0 ? high << 16 : high & 0xffff0000U)};
+  }
+  template <int kPiece>
+  __device__ Piece piece() const {
+    const float2 scale = piece_scales<kPiece>();
+    return {widen(first_word<kPiece>()), widen(second_word<kPiece>()), scale.x, scale.y};
   }
 };
 

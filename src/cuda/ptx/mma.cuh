@@ -46,6 +46,17 @@ __device__ inline MmaA load_tiles(const void* shared) {
   return out;
 }
 
+// d = A B + c.
+__device__ inline void mma_bf16(float (&d)[4], const MmaA& a, uint32_t b0, uint32_t b1,
+                                const float (&c)[4]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%10, %11, %12, %13};"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : "r"(a.a0), "r"(a.a1), "r"(a.a2), "r"(a.a3), "r"(b0), "r"(b1), "f"(c[0]), "f"(c[1]),
+        "f"(c[2]), "f"(c[3]));
+}
+
 // Four 8x8 tiles of 16-bit values from shared memory, transposed. Lane l gives the address of row
 // l % 8 of tile l / 8 (16 bytes, aligned); register i receives tile i.
 __device__ inline MmaA load_transposed(const void* shared) {
