@@ -111,6 +111,10 @@ void each_head(Workers& workers, int n_workers, const Heads& heads, const Body& 
 }  // namespace
 
 void absorb_query(Workers& workers, const ops::AbsorbQuery& args) {
+  if (args.q_rope.data != nullptr) {
+    rope(workers,
+         {.x = args.q_rope, .positions = args.positions, .cos = args.cos, .sin = args.sin});
+  }
   const int n_workers = workers.count_for(args.out.size() * args.q_nope[2]);
   each_head(workers, n_workers, {args.out[1], args.out[2], kColumnUnit},
             [&](int64_t head, Share columns, Scratch& scratch) {

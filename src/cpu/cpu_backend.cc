@@ -48,11 +48,14 @@ class CpuBackend final : public Backend {
 
   void embed(const ops::Embed& args) override { cpu::embed(workers_, args); }
   void rms_norm(const ops::RmsNorm& args) override { cpu::rms_norm(workers_, args); }
+  void add_rms_norm(const ops::AddRmsNorm& args) override { cpu::add_rms_norm(workers_, args); }
   void linear(const ops::Linear& args) override { cpu::linear(workers_, args); }
+  void linear_pair(const ops::LinearPair& args) override { cpu::linear_pair(workers_, args); }
   void add(const ops::Add& args) override { cpu::add(workers_, args); }
   void silu_mul(const ops::SiluMul& args) override { cpu::silu_mul(workers_, args); }
   void rope(const ops::Rope& args) override { cpu::rope(workers_, args); }
   void kv_append(const ops::KvAppend& args) override { cpu::kv_append(workers_, args); }
+  void append_latent(const ops::AppendLatent& args) override { cpu::append_latent(workers_, args); }
   void absorb_query(const ops::AbsorbQuery& args) override { cpu::absorb_query(workers_, args); }
   void expand_value(const ops::ExpandValue& args) override { cpu::expand_value(workers_, args); }
   void mla_attention(const ops::MlaAttention& args) override { cpu::mla_attention(workers_, args); }

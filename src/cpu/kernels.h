@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cpu/workers.h"
+#include "ops/append_latent.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/gather_rows.h"
@@ -22,13 +23,19 @@ namespace quire::cpu {
 void embed(Workers& workers, const ops::Embed& args);
 void gather_rows(Workers& workers, const ops::GatherRows& args);
 void rms_norm(Workers& workers, const ops::RmsNorm& args);
+void add_rms_norm(Workers& workers, const ops::AddRmsNorm& args);
 void add(Workers& workers, const ops::Add& args);
 void silu_mul(Workers& workers, const ops::SiluMul& args);
 void rope(Workers& workers, const ops::Rope& args);
 
 void random_fill(Workers& workers, const ops::RandomFill& args);
+
+// kv_append.cc
 void kv_append(Workers& workers, const ops::KvAppend& args);
+void append_latent(Workers& workers, const ops::AppendLatent& args);
+
 void linear(Workers& workers, const ops::Linear& args);
+void linear_pair(Workers& workers, const ops::LinearPair& args);
 
 // absorbed.cc
 void absorb_query(Workers& workers, const ops::AbsorbQuery& args);

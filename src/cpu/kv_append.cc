@@ -34,17 +34,25 @@ float cast_part(View<const Bf16, 1> x, int bits_dropped, float* copy, std::byte*
   return scale;
 }
 
-void append_token(const ops::KvAppend& args, int64_t token, float* copy) {
-  const KvPageLayout& layout = *args.kv.layout;
-  const int32_t position = args.tokens.position(token);
-  const int32_t page = args.kv.table(args.tokens.row(token), position / kPageTokens);
+// Where a step's rows go, of one layer.
+struct Destination {
+  const PagedKv& kv;
+  const TokenRows& tokens;
+  int32_t layer;
+  int fp8_bits_dropped;
+};
+
+// A token's row as it is to be stored. `copy` has room for its values.
+void append_token(const Destination& to, int64_t token, View<const Bf16, 1> latent,
+                  View<const Bf16, 1> rope, float* copy) {
+  const KvPageLayout& layout = *to.kv.layout;
+  const int32_t position = to.tokens.position(token);
+  const int32_t page = to.kv.table(to.tokens.row(token), position / kPageTokens);
   const int32_t slot = position % kPageTokens;
-  CHECK(0 <= page && page < args.kv.n_pages);
-  std::byte* block = args.kv.pool + page * layout.page_bytes +
-                     layout.blocks[static_cast<size_t>(args.layer)].offset;
+  CHECK(0 <= page && page < to.kv.n_pages);
+  std::byte* block =
+      to.kv.pool + page * layout.page_bytes + layout.blocks[static_cast<size_t>(to.layer)].offset;
   std::byte* row = block + layout.row_offset(slot);
-  const auto latent = args.latent.row(token);
-  const auto rope = args.rope.row(token);
   const auto rank = static_cast<size_t>(layout.kv_lora_rank);
   const auto rope_dim = static_cast<size_t>(layout.rope_dim);
   switch (layout.format) {
@@ -53,8 +61,8 @@ void append_token(const ops::KvAppend& args, int64_t token, float* copy) {
       std::memcpy(row + rank * sizeof(Bf16), rope.data, rope_dim * sizeof(Bf16));
       return;
     case KvFormat::fp8_e4m3_584: {
-      const float scales[2] = {cast_part(latent, args.fp8_bits_dropped, copy, row),
-                               cast_part(rope, args.fp8_bits_dropped, copy, row + rank)};
+      const float scales[2] = {cast_part(latent, to.fp8_bits_dropped, copy, row),
+                               cast_part(rope, to.fp8_bits_dropped, copy, row + rank)};
       std::memcpy(block + layout.scale_offset(slot), scales, sizeof(scales));
       return;
     }
@@ -66,12 +74,43 @@ void append_token(const ops::KvAppend& args, int64_t token, float* copy) {
 void kv_append(Workers& workers, const ops::KvAppend& args) {
   const int64_t n_tokens = args.latent[0];
   const int64_t values = args.kv.layout->values();
+  const Destination to{args.kv, args.tokens, args.layer, args.fp8_bits_dropped};
   const int n_workers = workers.count_for(n_tokens * values * 8);  // about 8 steps a value
   workers.each(n_workers, [&](int worker, Scratch& scratch) {
     float* copy = scratch.take<float>(values);
     const Share tokens = share_of(worker, n_workers, n_tokens);
     for (int64_t token = tokens.begin; token < tokens.end; ++token) {
-      append_token(args, token, copy);
+      append_token(to, token, args.latent.row(token), args.rope.row(token), copy);
+    }
+  });
+}
+
+void append_latent(Workers& workers, const ops::AppendLatent& args) {
+  const int64_t n_tokens = args.kv_a[0];
+  const KvPageLayout& layout = *args.kv.layout;
+  const int64_t rank = layout.kv_lora_rank;
+  const int64_t q_lora = args.q_a.data == nullptr ? 0 : args.q_a[1];
+  const Destination to{args.kv, args.tokens, args.layer, args.fp8_bits_dropped};
+  const int n_workers = workers.count_for(n_tokens * (layout.values() + q_lora) * 8);
+  workers.each(n_workers, [&](int worker, Scratch& scratch) {
+    float* copy = scratch.take<float>(layout.values());
+    const auto normed = view_of(scratch.take<Bf16>(layout.values()), layout.values());
+    const auto latent = normed.columns(0, rank);
+    const auto rope = normed.columns(rank, layout.rope_dim);
+    const Share tokens = share_of(worker, n_workers, n_tokens);
+    for (int64_t token = tokens.begin; token < tokens.end; ++token) {
+      if (q_lora > 0) {
+        Bf16* q = args.q_a.row(token).data;
+        rms_norm_row(q, args.q_a_norm.data, q_lora, args.eps, q);
+      }
+      const Bf16* kv_a = args.kv_a.row(token).data;
+      rms_norm_row(kv_a, args.kv_a_norm.data, rank, args.eps, latent.data);
+      std::memcpy(rope.data, kv_a + rank, static_cast<size_t>(layout.rope_dim) * sizeof(Bf16));
+      const int64_t position = args.tokens.position(token);
+      CHECK(0 <= position && position < args.cos[0]);
+      rotate_row(args.cos.row(position).data, args.sin.row(position).data, layout.rope_dim / 2,
+                 rope.data);
+      append_token(to, token, latent, rope, copy);
     }
   });
 }

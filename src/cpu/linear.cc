@@ -58,6 +58,16 @@ void multiply_part(const ops::Linear& args, const Part& part, Scratch& scratch) 
 
 }  // namespace
 
+void linear_pair(Workers& workers, const ops::LinearPair& args) {
+  for (const ops::LinearPair::Side* side : {&args.first, &args.second}) {
+    linear(workers, {.out = side->out,
+                     .out_f32 = {},
+                     .x = args.x,
+                     .weight = side->weight,
+                     .activation = side->activation});
+  }
+}
+
 void linear(Workers& workers, const ops::Linear& args) {
   const int64_t n_tokens = args.x[0];
   const int64_t n_in = args.weight.n_in;

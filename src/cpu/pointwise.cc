@@ -54,6 +54,14 @@ void rms_norm(Workers& workers, const ops::RmsNorm& args) {
   });
 }
 
+void add_rms_norm(Workers& workers, const ops::AddRmsNorm& args) {
+  each_token(workers, args.out[0], args.out[1], [&](int64_t token) {
+    Bf16* h = args.h.row(token).data;
+    add_row(h, args.delta.row(token).data, args.out[1], h);
+    rms_norm_row(h, args.weight.data, args.out[1], args.eps, args.out.row(token).data);
+  });
+}
+
 void add(Workers& workers, const ops::Add& args) {
   each_token(workers, args.out[0], args.out[1], [&](int64_t token) {
     add_row(args.a.row(token).data, args.b.row(token).data, args.out[1], args.out.row(token).data);
@@ -75,13 +83,7 @@ void rope(Workers& workers, const ops::Rope& args) {
     const float* cos = args.cos.row(position).data;
     const float* sin = args.sin.row(position).data;
     for (int64_t head = 0; head < args.x[1]; ++head) {
-      Bf16* x = args.x.row(token).row(head).data;
-      for (int64_t i = 0; i < n_pairs; ++i) {
-        const float a = to_float(x[2 * i]);
-        const float b = to_float(x[2 * i + 1]);
-        x[2 * i] = to_bf16(a * cos[i] - b * sin[i]);
-        x[2 * i + 1] = to_bf16(b * cos[i] + a * sin[i]);
-      }
+      rotate_row(cos, sin, n_pairs, args.x.row(token).row(head).data);
     }
   });
 }

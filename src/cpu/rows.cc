@@ -323,6 +323,14 @@ void sigmoid_row(const float* x, int64_t n, float* out) {
 void rms_norm_row(const Bf16* x, const Bf16* weight, int64_t n, float eps, Bf16* out) {
   HWY_DYNAMIC_DISPATCH(rms_norm_row_target)(x, weight, n, eps, out);
 }
+void rotate_row(const float* cos, const float* sin, int64_t n, Bf16* x) {
+  for (int64_t i = 0; i < n; ++i) {
+    const float a = to_float(x[2 * i]);
+    const float b = to_float(x[2 * i + 1]);
+    x[2 * i] = to_bf16(a * cos[i] - b * sin[i]);
+    x[2 * i + 1] = to_bf16(b * cos[i] + a * sin[i]);
+  }
+}
 void add_row(const Bf16* a, const Bf16* b, int64_t n, Bf16* out) {
   HWY_DYNAMIC_DISPATCH(add_row_target)(a, b, n, out);
 }

@@ -31,6 +31,8 @@ void sigmoid_row(const float* x, int64_t n, float* out);
 
 // The ops of the same names, on a row.
 void rms_norm_row(const Bf16* x, const Bf16* weight, int64_t n, float eps, Bf16* out);
+// In place, as ops::rope: n pairs.
+void rotate_row(const float* cos, const float* sin, int64_t n, Bf16* x);
 void add_row(const Bf16* a, const Bf16* b, int64_t n, Bf16* out);
 void silu_mul_row(const Bf16* gate, const Bf16* up, int64_t n, Bf16* out);
 // The same between two products: rounds gate and up to bf16 first, as a store would have. The

@@ -149,11 +149,14 @@ class CudaBackend final : public Backend {
 
   void embed(const ops::Embed& args) override { cuda::embed(here(), args); }
   void rms_norm(const ops::RmsNorm& args) override { cuda::rms_norm(here(), args); }
+  void add_rms_norm(const ops::AddRmsNorm& args) override { cuda::add_rms_norm(here(), args); }
   void linear(const ops::Linear& args) override { cuda::linear(here(), args); }
+  void linear_pair(const ops::LinearPair& args) override { cuda::linear_pair(here(), args); }
   void add(const ops::Add& args) override { cuda::add(here(), args); }
   void silu_mul(const ops::SiluMul& args) override { cuda::silu_mul(here(), args); }
   void rope(const ops::Rope& args) override { cuda::rope(here(), args); }
   void kv_append(const ops::KvAppend& args) override { cuda::kv_append(here(), args); }
+  void append_latent(const ops::AppendLatent& args) override { cuda::append_latent(here(), args); }
   void absorb_query(const ops::AbsorbQuery& args) override { cuda::absorb_query(here(), args); }
   void expand_value(const ops::ExpandValue& args) override { cuda::expand_value(here(), args); }
   void mla_attention(const ops::MlaAttention& args) override { cuda::mla_attention(here(), args); }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/common/context.h"
+#include "ops/append_latent.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/gather_rows.h"
@@ -25,6 +26,7 @@ namespace quire::cuda {
 void embed(const Context& context, const ops::Embed& args);
 void gather_rows(const Context& context, const ops::GatherRows& args);
 void rms_norm(const Context& context, const ops::RmsNorm& args);
+void add_rms_norm(const Context& context, const ops::AddRmsNorm& args);
 void add(const Context& context, const ops::Add& args);
 void silu_mul(const Context& context, const ops::SiluMul& args);
 void rope(const Context& context, const ops::Rope& args);
@@ -34,9 +36,11 @@ void random_fill(const Context& context, const ops::RandomFill& args);
 
 // kv/
 void kv_append(const Context& context, const ops::KvAppend& args);
+void append_latent(const Context& context, const ops::AppendLatent& args);
 
 // gemm/
 void linear(const Context& context, const ops::Linear& args);
+void linear_pair(const Context& context, const ops::LinearPair& args);
 void absorb_query(const Context& context, const ops::AbsorbQuery& args);
 void expand_value(const Context& context, const ops::ExpandValue& args);
 

@@ -48,7 +48,6 @@ StepBuffers Activations::carve(std::byte* base, int64_t n_tokens, int64_t n_logi
   s.q_a = carver.take<Bf16>(n_tokens, shape.q_lora_rank);
   s.q = carver.take<Bf16>(n_tokens, shape.n_heads, shape.qk_dim());
   s.kv_a = carver.take<Bf16>(n_tokens, shape.kv_lora_rank + shape.rope_dim);
-  s.latent = carver.take<Bf16>(n_tokens, shape.kv_lora_rank);
   s.q_latent = carver.take<Bf16>(n_tokens, shape.n_heads, shape.kv_lora_rank);
   s.attn_latent = carver.take<Bf16>(n_tokens, shape.n_heads, shape.kv_lora_rank);
   s.attn = carver.take<Bf16>(n_tokens, shape.n_heads, shape.v_dim);

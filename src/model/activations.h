@@ -19,7 +19,6 @@ struct StepBuffers {
   View<Bf16, 2> q_a;          // [n_tokens, q_lora]; empty when q_lora_rank is 0
   View<Bf16, 3> q;            // [n_tokens, n_heads, nope + rope]
   View<Bf16, 2> kv_a;         // [n_tokens, kv_lora + rope]
-  View<Bf16, 2> latent;       // [n_tokens, kv_lora]
   View<Bf16, 3> q_latent;     // [n_tokens, n_heads, kv_lora]
   View<Bf16, 3> attn_latent;  // [n_tokens, n_heads, kv_lora]
   View<Bf16, 3> attn;         // [n_tokens, n_heads, v]

@@ -1,12 +1,11 @@
 #include "model/blocks.h"
 
+#include "ops/append_latent.h"
 #include "ops/elementwise.h"
-#include "ops/kv_append.h"
 #include "ops/linear.h"
 #include "ops/mla_attention.h"
 #include "ops/mla_prefill_attention.h"
 #include "ops/moe.h"
-#include "ops/rms_norm.h"
 #include "ops/rope.h"
 
 namespace quire {
@@ -16,11 +15,6 @@ namespace {
 // The same memory as [n_tokens, n_heads * dim] and as [n_tokens, n_heads, dim].
 View<Bf16, 2> flat(const View<Bf16, 3>& heads) {
   return view_of(heads.data, heads[0], heads[1] * heads[2]);
-}
-
-// Rotated rows of one head that all heads share.
-View<Bf16, 3> as_one_head(const View<Bf16, 2>& x) {
-  return {.data = x.data, .shape = {x[0], 1, x[1]}, .stride = {x.stride[0], x[1], 1}};
 }
 
 // Rounding of inputs to e4m3 is for FP8 weights; what a checkpoint keeps in BF16 stays exact.
@@ -36,16 +30,33 @@ void project(const BlockContext& context, const View<Bf16, 2>& out, const View<c
       {.out = out, .x = x, .weight = weight, .activation = activation_for(context, weight)});
 }
 
+// One side of a pair of such products.
+ops::LinearPair::Side side(const BlockContext& context, const View<Bf16, 2>& out,
+                           const WeightMatrix& weight) {
+  return {.out = out, .weight = weight, .activation = activation_for(context, weight)};
+}
+
+enum class QueryRope : uint8_t { as_projected, rotated };
+
 // What `args` describes, over latents, for the first tokens of the step.
-void attend_absorbed(Backend& be, const ops::MlaPrefillAttention& args, const TokenRows& tokens,
-                     const StepBuffers& s) {
+void attend_absorbed(const BlockContext& context, const ops::MlaPrefillAttention& args,
+                     const TokenRows& tokens, QueryRope rope, const StepBuffers& s) {
+  Backend& be = context.backend;
   const int64_t n = tokens.row[0];
   const View<Bf16, 3> q_latent = s.q_latent.rows(0, n);
   const View<Bf16, 3> attn_latent = s.attn_latent.rows(0, n);
-  ops::absorb_query(be, {.out = q_latent, .q_nope = args.q_nope.rows(0, n), .w_uk = args.w_uk});
+  const View<Bf16, 3> q_rope =
+      s.q.rows(0, n).columns(context.config.shape.nope_dim, context.config.shape.rope_dim);
+  ops::absorb_query(be, {.out = q_latent,
+                         .q_nope = args.q_nope.rows(0, n),
+                         .w_uk = args.w_uk,
+                         .q_rope = rope == QueryRope::rotated ? View<Bf16, 3>{} : q_rope,
+                         .positions = tokens.position,
+                         .cos = context.rope.cos(),
+                         .sin = context.rope.sin()});
   ops::mla_attention(be, {.out = attn_latent,
                           .q_latent = q_latent,
-                          .q_rope = args.q_rope.rows(0, n),
+                          .q_rope = q_rope,
                           .kv = args.kv,
                           .tokens = tokens,
                           .layer = args.layer,
@@ -63,32 +74,24 @@ void attention(const BlockContext& context, int32_t layer, const LayerWeights& w
   const auto scale = static_cast<float>(context.config.attention_scale());
   const View<Bf16, 3> q_nope = s.q.columns(0, shape.nope_dim);
   const View<Bf16, 3> q_rope = s.q.columns(shape.nope_dim, shape.rope_dim);
-  const View<Bf16, 2> k_latent = s.kv_a.columns(0, shape.kv_lora_rank);
-  const View<Bf16, 2> k_rope = s.kv_a.columns(shape.kv_lora_rank, shape.rope_dim);
+  const bool has_q_lora = shape.q_lora_rank > 0;
+  const View<Bf16, 2> q_first = has_q_lora ? s.q_a : flat(s.q);
 
-  if (shape.q_lora_rank > 0) {
-    project(context, s.q_a, s.normed, w.q_a);
-    ops::rms_norm(be, {.out = s.q_a, .x = s.q_a, .weight = w.q_a_norm, .eps = eps});
-    project(context, flat(s.q), s.q_a, w.q_b);
-  } else {
-    project(context, flat(s.q), s.normed, w.q_b);
-  }
-  project(context, s.kv_a, s.normed, w.kv_a);
-  ops::rms_norm(be, {.out = s.latent, .x = k_latent, .weight = w.kv_a_norm, .eps = eps});
-  ops::rope(be, {.x = q_rope,
-                 .positions = batch.tokens.position,
-                 .cos = context.rope.cos(),
-                 .sin = context.rope.sin()});
-  ops::rope(be, {.x = as_one_head(k_rope),
-                 .positions = batch.tokens.position,
-                 .cos = context.rope.cos(),
-                 .sin = context.rope.sin()});
-  ops::kv_append(be, {.kv = batch.kv,
-                      .tokens = batch.tokens,
-                      .layer = layer,
-                      .latent = s.latent,
-                      .rope = k_rope,
-                      .fp8_bits_dropped = context.options.fp8_bits_dropped});
+  ops::linear_pair(be, {.first = side(context, q_first, has_q_lora ? w.q_a : w.q_b),
+                        .second = side(context, s.kv_a, w.kv_a),
+                        .x = s.normed});
+  ops::append_latent(be, {.kv = batch.kv,
+                          .tokens = batch.tokens,
+                          .layer = layer,
+                          .kv_a = s.kv_a,
+                          .kv_a_norm = w.kv_a_norm,
+                          .q_a = has_q_lora ? s.q_a : View<Bf16, 2>{},
+                          .q_a_norm = w.q_a_norm,
+                          .eps = eps,
+                          .cos = context.rope.cos(),
+                          .sin = context.rope.sin(),
+                          .fp8_bits_dropped = context.options.fp8_bits_dropped});
+  if (has_q_lora) project(context, flat(s.q), s.q_a, w.q_b);
   const ops::MlaPrefillAttention by_head{.out = s.attn,
                                          .q_nope = q_nope,
                                          .q_rope = q_rope,
@@ -99,17 +102,22 @@ void attention(const BlockContext& context, int32_t layer, const LayerWeights& w
                                          .layer = layer,
                                          .scale = scale};
   if (be.attends_by_head(by_head)) {
+    ops::rope(be, {.x = q_rope,
+                   .positions = batch.tokens.position,
+                   .cos = context.rope.cos(),
+                   .sin = context.rope.sin()});
     ops::mla_prefill_attention(be, by_head);
-    attend_absorbed(be, by_head, batch.tokens.lone(), s);
+    attend_absorbed(context, by_head, batch.tokens.lone(), QueryRope::rotated, s);
   } else {
-    attend_absorbed(be, by_head, batch.tokens, s);
+    attend_absorbed(context, by_head, batch.tokens, QueryRope::as_projected, s);
   }
   project(context, s.block_out, flat(s.attn), w.o);
 }
 
 void dense_mlp(const BlockContext& context, const LayerWeights& w, StepBuffers& s) {
-  project(context, s.dense_gate, s.normed, w.dense.gate);
-  project(context, s.dense_up, s.normed, w.dense.up);
+  ops::linear_pair(context.backend, {.first = side(context, s.dense_gate, w.dense.gate),
+                                     .second = side(context, s.dense_up, w.dense.up),
+                                     .x = s.normed});
   ops::silu_mul(context.backend, {.out = s.dense_gate, .gate = s.dense_gate, .up = s.dense_up});
   project(context, s.block_out, s.dense_gate, w.dense.down);
 }

@@ -40,6 +40,13 @@ View<float, 2> KimiK2::forward(const ModelBatch& batch) {
   const BlockContext context{backend_, config_, options_, rope_};
   const auto eps = static_cast<float>(config_.norm_eps);
 
+  // h += block_out of all ranks, and the norm of that for the next block.
+  const auto add_and_norm = [&](const View<const Bf16, 1>& weight) {
+    sum_over_ranks(s.block_out);
+    ops::add_rms_norm(
+        backend_, {.out = s.normed, .h = s.h, .delta = s.block_out, .weight = weight, .eps = eps});
+  };
+
   ops::embed(backend_, {.out = s.h,
                         .ids = batch.ids,
                         .table = weights_.embedding,
@@ -48,22 +55,23 @@ View<float, 2> KimiK2::forward(const ModelBatch& batch) {
   for (int32_t layer = 0; layer < static_cast<int32_t>(config_.shape.n_layers); ++layer) {
     const LayerWeights& w = weights_.layers[static_cast<size_t>(layer)];
 
-    ops::rms_norm(backend_, {.out = s.normed, .x = s.h, .weight = w.input_norm, .eps = eps});
+    if (layer == 0) {
+      ops::rms_norm(backend_, {.out = s.normed, .x = s.h, .weight = w.input_norm, .eps = eps});
+    } else {
+      add_and_norm(w.input_norm);
+    }
     attention(context, layer, w, batch, s);
-    sum_over_ranks(s.block_out);
-    ops::add(backend_, {.out = s.h, .a = s.h, .b = s.block_out});
 
-    ops::rms_norm(backend_,
-                  {.out = s.normed, .x = s.h, .weight = w.post_attention_norm, .eps = eps});
+    add_and_norm(w.post_attention_norm);
     if (config_.shape.is_dense_layer(layer)) {
       dense_mlp(context, w, s);
     } else {
       s.experts = s.routed.row(layer - config_.shape.n_dense_layers);
       mixture_of_experts(context, w, s);
     }
-    sum_over_ranks(s.block_out);
-    ops::add(backend_, {.out = s.h, .a = s.h, .b = s.block_out});
   }
+  sum_over_ranks(s.block_out);
+  ops::add(backend_, {.out = s.h, .a = s.h, .b = s.block_out});
   ops::gather_rows(backend_, {.out = s.last, .x = s.h, .rows = batch.logit_rows});
   ops::rms_norm(backend_, {.out = s.last, .x = s.last, .weight = weights_.final_norm, .eps = eps});
   ops::linear(backend_, {.out_f32 = s.logits, .x = s.last, .weight = weights_.lm_head});

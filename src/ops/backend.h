@@ -23,11 +23,14 @@ namespace quire {
 namespace ops {
 struct Embed;
 struct RmsNorm;
+struct AddRmsNorm;
 struct Linear;
+struct LinearPair;
 struct Add;
 struct SiluMul;
 struct Rope;
 struct KvAppend;
+struct AppendLatent;
 struct AbsorbQuery;
 struct ExpandValue;
 struct MlaAttention;
@@ -122,11 +125,14 @@ class Backend {
 
   virtual void embed(const ops::Embed& args) = 0;
   virtual void rms_norm(const ops::RmsNorm& args) = 0;
+  virtual void add_rms_norm(const ops::AddRmsNorm& args) = 0;
   virtual void linear(const ops::Linear& args) = 0;
+  virtual void linear_pair(const ops::LinearPair& args) = 0;
   virtual void add(const ops::Add& args) = 0;
   virtual void silu_mul(const ops::SiluMul& args) = 0;
   virtual void rope(const ops::Rope& args) = 0;
   virtual void kv_append(const ops::KvAppend& args) = 0;
+  virtual void append_latent(const ops::AppendLatent& args) = 0;
   virtual void absorb_query(const ops::AbsorbQuery& args) = 0;
   virtual void expand_value(const ops::ExpandValue& args) = 0;
   virtual void mla_attention(const ops::MlaAttention& args) = 0;

@@ -13,4 +13,16 @@ void linear(Backend& backend, const Linear& args) {
   backend.linear(args);
 }
 
+void linear_pair(Backend& backend, const LinearPair& args) {
+  for (const LinearPair::Side* side : {&args.first, &args.second}) {
+    CHECK(is_well_formed(side->weight));
+    CHECK(side->out[0] == args.x[0] && side->out[1] == side->weight.n_out);
+    CHECK(args.x[1] == side->weight.n_in);
+    CHECK(side->activation == Activation::bf16 ||
+          side->weight.format == WeightFormat::fp8_block128);
+  }
+  if (args.x[0] == 0) return;
+  backend.linear_pair(args);
+}
+
 }  // namespace quire::ops

@@ -23,6 +23,20 @@ struct Linear {
   Activation activation = Activation::bf16;
 };
 
+// Two linear maps of the same input, as if each were done by `linear`: the same bytes, fewer
+// passes.
+struct LinearPair {
+  struct Side {
+    View<Bf16, 2> out;    // [n_tokens, n_out]
+    WeightMatrix weight;  // [n_out, n_in]
+    Activation activation = Activation::bf16;
+  };
+  Side first;
+  Side second;
+  View<const Bf16, 2> x;  // [n_tokens, n_in]
+};
+
 void linear(Backend& backend, const Linear& args);
+void linear_pair(Backend& backend, const LinearPair& args);
 
 }  // namespace quire::ops

@@ -6,6 +6,11 @@ void absorb_query(Backend& backend, const AbsorbQuery& args) {
   CHECK(args.out[0] == args.q_nope[0] && args.out[1] == args.q_nope[1]);
   CHECK(args.w_uk[0] == args.q_nope[1] && args.w_uk[1] == args.q_nope[2]);
   CHECK(args.w_uk[2] == args.out[2]);
+  if (args.q_rope.data != nullptr) {
+    CHECK(args.q_rope[0] == args.out[0] && args.q_rope[1] == args.out[1]);
+    CHECK(args.positions[0] == args.out[0] && args.q_rope[2] % 2 == 0);
+    CHECK(args.cos[1] == args.q_rope[2] / 2 && args.cos.shape == args.sin.shape);
+  }
   if (args.out.size() == 0) return;
   backend.absorb_query(args);
 }

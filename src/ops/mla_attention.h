@@ -2,6 +2,7 @@
 // around it.
 //
 //   absorb_query:   out[t, h, :] = sum_d q_nope[t, h, d] * w_uk[h, d, :]        (W_UK^T q)
+//                   and, where q_rope is given, ops::rope on it
 //   mla_attention:  s[j] = scale * (q_latent[t, h] . c_j + q_rope[t, h] . k_j),  j <= position[t]
 //                   out[t, h, :] = sum_j softmax(s)[j] * c_j
 //   expand_value:   out[t, h, v] = sum_c w_uv[h, v, c] * x[t, h, c]             (W_UV o)
@@ -24,6 +25,11 @@ struct AbsorbQuery {
   View<Bf16, 3> out;           // [n_tokens, n_heads, kv_lora_rank]
   View<const Bf16, 3> q_nope;  // [n_tokens, n_heads, nope_dim]; rows may be strided
   View<const Bf16, 3> w_uk;    // [n_heads, nope_dim, kv_lora_rank]
+  // The rest of the query, rotated in place as ops::rope does it; empty: not here.
+  View<Bf16, 3> q_rope = {};              // [n_tokens, n_heads, rope_dim]; rows may be strided
+  View<const int32_t, 1> positions = {};  // [n_tokens], each in [0, table rows)
+  View<const float, 2> cos = {};          // [max_positions, rope_dim / 2]
+  View<const float, 2> sin = {};          // [max_positions, rope_dim / 2]
 };
 
 struct MlaAttention {

@@ -18,6 +18,18 @@ struct RmsNorm {
   float eps;                   // > 0; config.json `rms_norm_eps`
 };
 
+// The sum of the residual stream and its norm in one pass, the bytes of ops::add and then rms_norm:
+//   h[t, i] = bf16(h[t, i] + delta[t, i]),  out = rms_norm(h, weight)
+// Nothing overlaps.
+struct AddRmsNorm {
+  View<Bf16, 2> out;           // [n_tokens, dim]
+  View<Bf16, 2> h;             // [n_tokens, dim], in and out
+  View<const Bf16, 2> delta;   // [n_tokens, dim]
+  View<const Bf16, 1> weight;  // [dim]
+  float eps;                   // > 0
+};
+
 void rms_norm(Backend& backend, const RmsNorm& args);
+void add_rms_norm(Backend& backend, const AddRmsNorm& args);
 
 }  // namespace quire::ops

@@ -29,7 +29,6 @@ class RawBank final : public ops::ExpertBank {
         routed(table.routed.begin(), table.routed.end()),
         shared(table.shared.value_or(ops::ExpertWeights{})) {}
   int64_t bytes() const override { return 0; }
-
   std::vector<ops::ExpertWeights> routed;
   ops::ExpertWeights shared;
 };
@@ -43,7 +42,6 @@ class MemoryBackend final : public Backend, private Memory {
  public:
   enum class Reads { host_memory, own_memory };
   explicit MemoryBackend(Reads reads) : reads_(reads) {}
-
   std::string_view name() const override { return "memory"; }
   Memory& memory() override { return *this; }
   MemoryInfo memory_info() override { return {}; }
@@ -70,11 +68,14 @@ class MemoryBackend final : public Backend, private Memory {
   }
   void embed(const ops::Embed&) override { CHECK(false); }
   void rms_norm(const ops::RmsNorm&) override { CHECK(false); }
+  void add_rms_norm(const ops::AddRmsNorm&) override { CHECK(false); }
   void linear(const ops::Linear&) override { CHECK(false); }
+  void linear_pair(const ops::LinearPair&) override { CHECK(false); }
   void add(const ops::Add&) override { CHECK(false); }
   void silu_mul(const ops::SiluMul&) override { CHECK(false); }
   void rope(const ops::Rope&) override { CHECK(false); }
   void kv_append(const ops::KvAppend&) override { CHECK(false); }
+  void append_latent(const ops::AppendLatent&) override { CHECK(false); }
   void absorb_query(const ops::AbsorbQuery&) override { CHECK(false); }
   void expand_value(const ops::ExpandValue&) override { CHECK(false); }
   void mla_attention(const ops::MlaAttention&) override { CHECK(false); }

@@ -6,6 +6,7 @@
 #include "ops/kv_append.h"
 #include "ops/mla_attention.h"
 #include "ops/mla_prefill_attention.h"
+#include "ops/rope.h"
 
 namespace quire::ops_test {
 
@@ -119,7 +120,7 @@ TEST_P(AttentionTest, NaNOfOneSequenceStaysThere) {
 
 TEST_P(AttentionTest, AbsorbQueryAndExpandValue) {
   Rng rng(34);
-  for (const int64_t n_tokens : {0, 1, 5, 33}) {
+  for (const int64_t n_tokens : {0, 1, 5, 33, 64, 70}) {
     SCOPED_TRACE(n_tokens);
     const int64_t n_heads = 3;
     const auto q = filled(rng, Values::normal, HostArray<Bf16, 3>(n_tokens, n_heads, int64_t{96}));
@@ -259,6 +260,46 @@ TEST_P(AttentionTest, ByHeadMatchesTheReference) {
       for (int64_t t = 0; t < n_lone; ++t) EXPECT_EQ(found.view()(t, 0, 0).bits, 0xffff) << t;
       EXPECT_TRUE(matches(without_rows(found, n_lone), by_head.expected()));
     }
+  }
+}
+
+// The bytes of rope on one part of the query and of absorb_query on the other.
+TEST_P(AttentionTest, AbsorbQueryRotatesTheRest) {
+  Rng rng(37);
+  for (const int64_t n_tokens : {1, 9, 70}) {
+    SCOPED_TRACE(n_tokens);
+    const auto q =
+        filled(rng, Values::normal, HostArray<Bf16, 3>(n_tokens, int64_t{2}, int64_t{192}));
+    const DeviceArray<Bf16, 3> w_uk(
+        backend(),
+        filled(rng, Values::normal, HostArray<Bf16, 3>(int64_t{2}, int64_t{128}, int64_t{512})));
+    const DeviceArray<float, 2> cos(
+        backend(), filled(rng, Values::normal, HostArray<float, 2>(int64_t{100}, int64_t{32})));
+    const DeviceArray<float, 2> sin(
+        backend(), filled(rng, Values::normal, HostArray<float, 2>(int64_t{100}, int64_t{32})));
+    HostArray<int32_t, 1> positions(n_tokens);
+    for (int32_t& x : positions.values) x = static_cast<int32_t>(rng.next_below(100));
+    const DeviceArray<int32_t, 1> positions_on(backend(), positions);
+    const DeviceArray<Bf16, 3> together(backend(), q);
+    const DeviceArray<Bf16, 3> apart(backend(), q);
+    const auto out = DeviceArray<Bf16, 3>::poisoned(backend(), {n_tokens, 2, 512});
+    const auto expected = DeviceArray<Bf16, 3>::poisoned(backend(), {n_tokens, 2, 512});
+    ops::absorb_query(backend(), {.out = out.view(),
+                                  .q_nope = together.view().columns(0, 128),
+                                  .w_uk = w_uk.constant(),
+                                  .q_rope = together.view().columns(128, 64),
+                                  .positions = positions_on.constant(),
+                                  .cos = cos.constant(),
+                                  .sin = sin.constant()});
+    ops::absorb_query(
+        backend(),
+        {.out = expected.view(), .q_nope = apart.view().columns(0, 128), .w_uk = w_uk.constant()});
+    ops::rope(backend(), {.x = apart.view().columns(128, 64),
+                          .positions = positions_on.constant(),
+                          .cos = cos.constant(),
+                          .sin = sin.constant()});
+    EXPECT_TRUE(same_bits(out.download(backend()), expected.download(backend())));
+    EXPECT_TRUE(same_bits(together.download(backend()), apart.download(backend())));
   }
 }
 

@@ -81,6 +81,12 @@ std::vector<LinearCase> linear_cases() {
   each_format({67, 160, 33, any});
   each_format({130, 128, 16, any});
   each_format({1, 2048, 37, any});
+  // Rows at 16 bytes, around 8, 16 and 64 tokens; sums that several blocks share.
+  each_format({8, 1024, 130, any});
+  each_format({12, 2048, 72, any});
+  each_format({33, 1152, 200, any});
+  each_format({64, 640, 65, any});
+  each_format({1, 7168, 96, any});
   for (const Values values : {Values::outliers, Values::denormal, Values::large, Values::zero}) {
     LinearCase c{5, 256, 19, any};
     c.values = values;

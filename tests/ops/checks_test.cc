@@ -39,11 +39,14 @@ class CountingBackend final : public Backend {
   }
   void embed(const ops::Embed&) override { ++calls; }
   void rms_norm(const ops::RmsNorm&) override { ++calls; }
+  void add_rms_norm(const ops::AddRmsNorm&) override { ++calls; }
   void linear(const ops::Linear&) override { ++calls; }
+  void linear_pair(const ops::LinearPair&) override { ++calls; }
   void add(const ops::Add&) override { ++calls; }
   void silu_mul(const ops::SiluMul&) override { ++calls; }
   void rope(const ops::Rope&) override { ++calls; }
   void kv_append(const ops::KvAppend&) override { ++calls; }
+  void append_latent(const ops::AppendLatent&) override { ++calls; }
   void absorb_query(const ops::AbsorbQuery&) override { ++calls; }
   void expand_value(const ops::ExpandValue&) override { ++calls; }
   void mla_attention(const ops::MlaAttention&) override { ++calls; }

@@ -63,7 +63,11 @@ TEST_P(InvarianceTest, Linear) {
        {LinearCase{130, 272, 39, WeightFormat::bf16},
         LinearCase{130, 300, 39, WeightFormat::fp8_block128},
         LinearCase{130, 300, 39, WeightFormat::fp8_block128, 0, Activation::fp8_group128},
-        LinearCase{130, 256, 39, WeightFormat::int4_group, 32}}) {
+        LinearCase{130, 256, 39, WeightFormat::int4_group, 32},
+        LinearCase{130, 2048, 200, WeightFormat::bf16},
+        LinearCase{130, 2048, 200, WeightFormat::fp8_block128},
+        LinearCase{130, 2048, 200, WeightFormat::fp8_block128, 0, Activation::fp8_group128},
+        LinearCase{130, 2048, 200, WeightFormat::int4_group, 32}}) {
     SCOPED_TRACE(describe(c));
     const auto weight = make_weight(rng, c);
     const auto x = filled(rng, c.values, HostArray<Bf16, 2>(c.n_tokens, c.n_in));

@@ -4,6 +4,9 @@
 
 #include "backends.h"
 #include "cases.h"
+#include "ops/append_latent.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
 #include "reference.h"
 
 namespace quire::ops_test {
@@ -87,6 +90,73 @@ TEST_P(KvAppendTest, DropsMantissaBits) {
       EXPECT_LE(std::abs(found - x), bits == 2 && std::abs(x) > 384 ? 64.0F : bound) << x;
     }
     EXPECT_EQ(mantissas.size(), size_t{8} >> bits);
+  }
+}
+
+// The bytes of the four ops that it is, in the pool and in the query.
+TEST_P(KvAppendTest, AppendLatentIsItsParts) {
+  Rng rng(23);
+  for (const CacheCase& c : cache_cases()) {
+    SCOPED_TRACE(describe(c));
+    Cache cache(rng, c);
+    const int64_t n = cache.latent[0];
+    const int64_t values = c.rank + c.rope_dim;
+    const int64_t q_dim = 3 * c.rank;
+    const DeviceArray<int32_t, 1> row(backend(), cache.all_row);
+    const DeviceArray<int32_t, 1> position(backend(), cache.all_position);
+    const TokenRows tokens{.row = row.constant(), .position = position.constant()};
+    const DeviceArray<Bf16, 2> kv_a(backend(),
+                                    filled(rng, c.values, HostArray<Bf16, 2>(n, values)));
+    const auto query = filled(rng, c.values, HostArray<Bf16, 2>(n, q_dim));
+    const DeviceArray<Bf16, 2> q_a(backend(), query);
+    const DeviceArray<Bf16, 2> q_expected(backend(), query);
+    const DeviceArray<Bf16, 1> kv_norm(
+        backend(), filled(rng, Values::normal, HostArray<Bf16, 1>(int64_t{c.rank})));
+    const DeviceArray<Bf16, 1> q_norm(backend(),
+                                      filled(rng, Values::normal, HostArray<Bf16, 1>(q_dim)));
+    const DeviceArray<float, 2> cos(
+        backend(),
+        filled(rng, Values::normal, HostArray<float, 2>(int64_t{256}, int64_t{c.rope_dim / 2})));
+    const DeviceArray<float, 2> sin(
+        backend(),
+        filled(rng, Values::normal, HostArray<float, 2>(int64_t{256}, int64_t{c.rope_dim / 2})));
+    const PagedKv kv = cache.on(backend());
+    ops::append_latent(backend(), {.kv = kv,
+                                   .tokens = tokens,
+                                   .layer = cache.layer,
+                                   .kv_a = kv_a.constant(),
+                                   .kv_a_norm = kv_norm.constant(),
+                                   .q_a = q_a.view(),
+                                   .q_a_norm = q_norm.constant(),
+                                   .eps = 1e-6F,
+                                   .cos = cos.constant(),
+                                   .sin = sin.constant()});
+    const std::vector<std::byte> found = cache.pool_of(backend(), kv);
+
+    const PagedKv kv_expected = cache.on(backend());
+    const auto latent = DeviceArray<Bf16, 2>::poisoned(backend(), {n, c.rank});
+    View<Bf16, 3> key{.data = kv_a.view().data + c.rank,
+                      .shape = {n, 1, c.rope_dim},
+                      .stride = {values, c.rope_dim, 1}};
+    const View<Bf16, 2> wide = kv_a.view();
+    ops::rms_norm(backend(), {.out = latent.view(),
+                              .x = wide.columns(0, c.rank),
+                              .weight = kv_norm.constant(),
+                              .eps = 1e-6F});
+    ops::rms_norm(backend(), {.out = q_expected.view(),
+                              .x = q_expected.constant(),
+                              .weight = q_norm.constant(),
+                              .eps = 1e-6F});
+    ops::rope(
+        backend(),
+        {.x = key, .positions = position.constant(), .cos = cos.constant(), .sin = sin.constant()});
+    ops::kv_append(backend(), {.kv = kv_expected,
+                               .tokens = tokens,
+                               .layer = cache.layer,
+                               .latent = latent.constant(),
+                               .rope = wide.columns(c.rank, c.rope_dim)});
+    EXPECT_TRUE(found == cache.pool_of(backend(), kv_expected));
+    EXPECT_TRUE(same_bits(q_a.download(backend()), q_expected.download(backend())));
   }
 }
 

@@ -93,6 +93,46 @@ TEST_P(LinearTest, NaNStaysInItsRow) {
       reference(ops::Linear{.out = {}, .out_f32 = {}, .x = x.view(), .weight = weight->matrix})));
 }
 
+// As if each side were alone: the bytes where a backend promises them, else within the bounds.
+TEST_P(LinearTest, APairIsTwoProducts) {
+  Rng rng(13);
+  for (const WeightFormat stored : {WeightFormat::bf16, WeightFormat::fp8_block128}) {
+    for (const int64_t n_tokens : {1, 9, 40, 70}) {
+      const LinearCase first{n_tokens, 256, 200, stored};
+      const LinearCase second{n_tokens, 256, 72, stored};
+      SCOPED_TRACE(describe(first));
+      const auto weights = {make_weight(rng, first), make_weight(rng, second)};
+      const auto x = filled(rng, first.values, HostArray<Bf16, 2>(n_tokens, first.n_in));
+      const DeviceArray<Bf16, 2> x_on(backend(), x);
+      std::vector<DeviceWeight> weights_on;
+      std::vector<DeviceArray<Bf16, 2>> out;
+      for (const auto& weight : weights) {
+        weights_on.push_back(on(backend(), *weight));
+        out.push_back(DeviceArray<Bf16, 2>::poisoned(backend(), {n_tokens, weight->matrix.n_out}));
+      }
+      ops::linear_pair(backend(), {.first = {.out = out[0].view(), .weight = weights_on[0].matrix},
+                                   .second = {.out = out[1].view(), .weight = weights_on[1].matrix},
+                                   .x = x_on.constant()});
+      size_t side = 0;
+      for (const auto& weight : weights) {
+        const HostArray<Bf16, 2> found = out[side].download(backend());
+        EXPECT_TRUE(matches(
+            found, reference(ops::Linear{
+                       .out = {}, .out_f32 = {}, .x = x.view(), .weight = weight->matrix})));
+        const auto alone = DeviceArray<Bf16, 2>::poisoned(backend(), found.shape);
+        ops::linear(backend(), {.out = alone.view(),
+                                .out_f32 = {},
+                                .x = x_on.constant(),
+                                .weight = weights_on[side].matrix});
+        if (!GetParam().family.empty()) {
+          EXPECT_TRUE(same_bits(found, alone.download(backend())));
+        }
+        ++side;
+      }
+    }
+  }
+}
+
 QUIRE_ON_EVERY_BACKEND(LinearTest);
 
 }  // namespace

@@ -42,6 +42,32 @@ TEST_P(PointwiseTest, RmsNorm) {
   }
 }
 
+// The bytes of the two ops that it is.
+TEST_P(PointwiseTest, AddRmsNorm) {
+  Rng rng(6);
+  for (const RowsCase& c : rows_cases()) {
+    SCOPED_TRACE(describe(c));
+    const DeviceArray<Bf16, 2> h(backend(), filled(rng, c.values, Matrix(c.n_tokens, c.dim)));
+    const DeviceArray<Bf16, 2> delta(backend(), filled(rng, c.values, Matrix(c.n_tokens, c.dim)));
+    const DeviceArray<Bf16, 1> weight(backend(),
+                                      filled(rng, Values::normal, HostArray<Bf16, 1>(c.dim)));
+    const auto sum = DeviceArray<Bf16, 2>::poisoned(backend(), {c.n_tokens, c.dim});
+    const auto expected = DeviceArray<Bf16, 2>::poisoned(backend(), {c.n_tokens, c.dim});
+    ops::add(backend(), {.out = sum.view(), .a = h.constant(), .b = delta.constant()});
+    ops::rms_norm(
+        backend(),
+        {.out = expected.view(), .x = sum.constant(), .weight = weight.constant(), .eps = 1e-6F});
+    const auto out = DeviceArray<Bf16, 2>::poisoned(backend(), {c.n_tokens, c.dim});
+    ops::add_rms_norm(backend(), {.out = out.view(),
+                                  .h = h.view(),
+                                  .delta = delta.constant(),
+                                  .weight = weight.constant(),
+                                  .eps = 1e-6F});
+    EXPECT_TRUE(same_bits(h.download(backend()), sum.download(backend())));
+    EXPECT_TRUE(same_bits(out.download(backend()), expected.download(backend())));
+  }
+}
+
 TEST_P(PointwiseTest, RmsNormOfNaNIsNaNAndStaysInItsRow) {
   Matrix x(int64_t{2}, int64_t{40});
   for (Bf16& value : x.values) value = to_bf16(1.0F);

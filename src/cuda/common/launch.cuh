@@ -16,21 +16,24 @@ struct LaunchShape {
   dim3 grid;
   unsigned threads;          // of a block
   int64_t shared_bytes = 0;  // dynamic; above 48 KiB the kernel was told (cudaFuncSetAttribute)
+  unsigned cluster = 1;      // blocks, along x, that share their memory; divides grid.x
 };
 
 template <class... Params>
 void launch(cudaStream_t stream, const LaunchShape& shape, void (*kernel)(Params...),
             const std::type_identity_t<Params>&... params) {
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2]{};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim = {shape.cluster, 1, 1};
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
   config.stream = stream;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = shape.cluster > 1 ? 2 : 1;
   CUDA_MUST(cudaLaunchKernelEx(&config, kernel, params...));
 }
 

@@ -37,6 +37,17 @@ __device__ inline void e4m3x4_to_bf16(uint32_t four, bf16x2* low, bf16x2* high) 
   *high = __float22bfloat162_rn(__half22float2(__half2(b)));
 }
 
+// The two e4m3 in the high bytes of the halves of `x` (their low bytes are zero) as a bfloat16
+// pair, exactly, denormals included, without a conversion instruction: the exponent's 4 bits and
+// the 3 of the mantissa go where bfloat16 has them, and the product makes up for the difference of
+// the biases, 127 - 7. NaN, which no weight is, becomes 480.
+__device__ inline bf16x2 e4m3_high_bytes_to_bf16(uint32_t x) {
+  uint32_t moved = (x >> 4 & 0x07f007f0U) | (x & 0x80008000U);
+  const bf16x2 factor =
+      __halves2bfloat162(__ushort_as_bfloat16(0x7b80), __ushort_as_bfloat16(0x7b80));
+  return __hmul2(*reinterpret_cast<bf16x2*>(&moved), factor);  // 2^120
+}
+
 // scale of a group whose largest magnitude is `amax` (docs/formats/kv_page.md; ops/linear.h).
 __device__ inline float e4m3_scale(float amax) {
   return amax == 0.0F ? 1.0F : __fdiv_rn(amax, kFp8Max);

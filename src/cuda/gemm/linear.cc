@@ -1,92 +1,187 @@
-// linear, and the two products by head around absorbed attention.
+// linear, linear_pair, and the two products by head around absorbed attention.
+//
+// BF16 products of few tokens and all of quantised weights go to the thin kernel (thin.h), other
+// BF16 products to cuBLASLt. With Context::deterministic everything goes to kernels whose rows do
+// not depend on the batch.
 #include "cuda/common/cuda_must.h"
+#include "cuda/gemm/absorb.h"
 #include "cuda/gemm/blas.h"
 #include "cuda/gemm/gemm.h"
+#include "cuda/gemm/thin.h"
 #include "cuda/kernels.h"
 
 namespace quire::cuda {
 
 namespace {
 
-bool rows_at_16(const View<const Bf16, 2>& x) {
-  return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride[0] % 8 == 0;
+// Where the thin kernel is faster than cuBLASLt with BF16 weights, as measured
+// (docs/kernels/products.md): up to 16 tokens, but for wide outputs of short sums.
+constexpr int64_t kThinTokensMax = 16;
+// Products by head are so small that one launch is all that counts.
+constexpr int64_t kHeadTokensMax = 64;
+
+struct Output {
+  Bf16* bf16 = nullptr;
+  float* f32 = nullptr;
+  int64_t stride = 0;  // elements between tokens
+};
+
+Output output_of(const ops::Linear& args) {
+  if (args.out.data != nullptr) return {.bf16 = args.out.data, .stride = args.out.stride[0]};
+  return {.f32 = args.out_f32.data, .stride = args.out_f32.stride[0]};
 }
 
-int64_t out_stride(const ops::Linear& args) {
-  return args.out.data != nullptr ? args.out.stride[0] : args.out_f32.stride[0];
+// x as the kernels of gemm/ take it: rounded first, or as it is.
+struct Input {
+  const Bf16* values = nullptr;
+  int64_t stride = 0;
+  const float* scales = nullptr;
+  int64_t scale_stride = 0;
+};
+
+Input input_of(const Context& context, const View<const Bf16, 2>& x, Activation activation) {
+  switch (activation) {
+    case Activation::bf16:
+      return {.values = x.data, .stride = x.stride[0]};
+    case Activation::fp8_group128: {
+      context.workspace->begin(quantised_bytes(x[0], x[1]));
+      const Quantised q = quantise(context, x);
+      return {
+          .values = q.values, .stride = x[1], .scales = q.scales, .scale_stride = q.scale_stride};
+    }
+  }
+  CHECK(false);
+  return {};
 }
 
-BlasAnswer multiply_bf16(const Context& context, const ops::Linear& args) {
-  const bool is_bf16 = args.out.data != nullptr;
-  void* out = args.out_f32.data;
-  if (is_bf16) out = args.out.data;
+ThinSide side_of(const WeightMatrix& weight, const Output& out) {
+  return {.weight = ref_of(weight),
+          .out = out.bf16,
+          .out_f32 = out.f32,
+          .out_stride = out.stride,
+          .n_out = weight.n_out};
+}
+
+ThinProduct thin_product(const WeightMatrix& weight, const Output& out, const Input& x,
+                         int64_t n_tokens) {
+  return {.sides = {side_of(weight, out), {}},
+          .format = weight.format,
+          .group = weight.group,
+          .n_in = weight.n_in,
+          .n_tokens = n_tokens,
+          .x = x.values,
+          .x_stride = x.stride,
+          .x_scale = x.scales,
+          .x_scale_stride = x.scale_stride};
+}
+
+BlasAnswer multiply_blas(const Context& context, const ops::Linear& args) {
+  const Output out = output_of(args);
+  void* to = out.f32;
+  if (out.bf16 != nullptr) to = out.bf16;
   return context.blas->multiply({.weight = args.weight.bf16.data,
                                  .order = WeightOrder::out_in,
                                  .weight_stride = args.weight.bf16.stride[0],
                                  .x = args.x.data,
                                  .x_stride = args.x.stride[0],
-                                 .out = out,
-                                 .out_dtype = is_bf16 ? Dtype::bf16 : Dtype::f32,
-                                 .out_stride = out_stride(args),
+                                 .out = to,
+                                 .out_dtype = out.bf16 != nullptr ? Dtype::bf16 : Dtype::f32,
+                                 .out_stride = out.stride,
                                  .n_tokens = args.x[0],
                                  .n_out = args.weight.n_out,
                                  .n_in = args.weight.n_in});
 }
 
+// Rows at any address: slow, and right.
+void multiply_plain(const Context& context, const ops::Linear& args, const Input& x) {
+  const Output out = output_of(args);
+  launch_gemm(context, {.sides = {{.weight = ref_of(args.weight),
+                                   .table = nullptr,
+                                   .out = out.bf16,
+                                   .out_f32 = out.f32,
+                                   .out_stride = out.stride}},
+                        .n_sides = 1,
+                        .format = args.weight.format,
+                        .group = args.weight.group,
+                        .n_out = args.weight.n_out,
+                        .n_in = args.weight.n_in,
+                        .x = x.values,
+                        .x_stride = x.stride,
+                        .x_scale = x.scales,
+                        .x_scale_stride = x.scale_stride,
+                        .is_aligned = false,
+                        .n_groups = 1,
+                        .n_rows = args.x[0],
+                        .x_divisor = 1});
+}
+
+bool prefers_blas(const Context& context, const WeightMatrix& weight, int64_t n_tokens) {
+  return weight.format == WeightFormat::bf16 && n_tokens > kThinTokensMax && !context.deterministic;
+}
+
+ThinTokens tile_for(const Context& context) {
+  return context.deterministic ? ThinTokens::any : ThinTokens::by_count;
+}
+
 }  // namespace
 
 void linear(const Context& context, const ops::Linear& args) {
-  if (args.weight.format == WeightFormat::bf16 &&
-      multiply_bf16(context, args) == BlasAnswer::done) {
+  if (prefers_blas(context, args.weight, args.x[0]) &&
+      multiply_blas(context, args) == BlasAnswer::done) {
     return;
   }
-  GemmParams p{.sides = {{.weight = ref_of(args.weight),
-                          .table = nullptr,
-                          .out = args.out.data,
-                          .out_f32 = args.out_f32.data,
-                          .out_stride = out_stride(args)}},
-               .n_sides = 1,
-               .format = args.weight.format,
-               .group = args.weight.group,
-               .n_out = args.weight.n_out,
-               .n_in = args.weight.n_in,
-               .x = args.x.data,
-               .x_stride = args.x.stride[0],
-               .is_aligned = is_aligned(args.weight) && rows_at_16(args.x),
-               .n_groups = 1,
-               .n_rows = args.x[0],
-               .x_divisor = 1};
-  if (args.activation == Activation::fp8_group128) {
-    context.workspace->begin(quantised_bytes(args.x[0], args.x[1]));
-    const Quantised x = quantise(context, args.x);
-    p.x = x.values;
-    p.x_stride = args.x[1];
-    p.x_scale = x.scales;
-    p.x_scale_stride = x.scale_stride;
-    p.is_aligned = is_aligned(args.weight) && args.x[1] % 8 == 0;
-  }
-  launch_gemm(context, p);
+  const Input x = input_of(context, args.x, args.activation);
+  const ThinProduct product = thin_product(args.weight, output_of(args), x, args.x[0]);
+  if (is_thin(product)) return multiply_thin(context, product, tile_for(context));
+  multiply_plain(context, args, x);
 }
 
-void absorb_query(const Context& context, const ops::AbsorbQuery& args) {
-  const BlasAnswer answer = context.blas->multiply({.weight = args.w_uk.data,
-                                                    .order = WeightOrder::in_out,
-                                                    .weight_stride = args.w_uk.stride[1],
-                                                    .weight_batch = args.w_uk.stride[0],
-                                                    .x = args.q_nope.data,
-                                                    .x_stride = args.q_nope.stride[0],
-                                                    .x_batch = args.q_nope.stride[1],
-                                                    .out = args.out.data,
-                                                    .out_stride = args.out.stride[0],
-                                                    .out_batch = args.out.stride[1],
-                                                    .n_tokens = args.out[0],
-                                                    .n_out = args.out[2],
-                                                    .n_in = args.q_nope[2],
-                                                    .n_batch = args.out[1]});
-  CUDA_MUST(answer == BlasAnswer::done ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED);
+void linear_pair(const Context& context, const ops::LinearPair& args) {
+  const WeightMatrix& first = args.first.weight;
+  const WeightMatrix& second = args.second.weight;
+  const bool is_alike = first.format == second.format && first.group == second.group &&
+                        args.first.activation == args.second.activation;
+  if (is_alike && !prefers_blas(context, first, args.x[0])) {
+    const auto output = [](const View<Bf16, 2>& out) {
+      return Output{.bf16 = out.data, .stride = out.stride[0]};
+    };
+    const Input x = input_of(context, args.x, args.first.activation);
+    ThinProduct product = thin_product(first, output(args.first.out), x, args.x[0]);
+    product.sides[1] = side_of(second, output(args.second.out));
+    product.n_sides = 2;
+    if (is_thin(product)) return multiply_thin(context, product, tile_for(context));
+  }
+  for (const ops::LinearPair::Side* side : {&args.first, &args.second}) {
+    linear(context, {.out = side->out,
+                     .out_f32 = {},
+                     .x = args.x,
+                     .weight = side->weight,
+                     .activation = side->activation});
+  }
 }
 
 void expand_value(const Context& context, const ops::ExpandValue& args) {
+  const int64_t n_tokens = args.out[0];
+  const ThinProduct product{.sides = {{.weight = {.values = args.w_uv.data,
+                                                  .scales = nullptr,
+                                                  .value_stride = args.w_uv.stride[1] * 2,
+                                                  .scale_stride = 0},
+                                       .out = args.out.data,
+                                       .out_f32 = nullptr,
+                                       .out_stride = args.out.stride[0],
+                                       .n_out = args.out[2]},
+                                      {}},
+                            .n_in = args.x[2],
+                            .n_tokens = n_tokens,
+                            .x = args.x.data,
+                            .x_stride = args.x.stride[0],
+                            .n_batch = args.out[1],
+                            .weight_batch_bytes = args.w_uv.stride[0] * 2,
+                            .x_batch = args.x.stride[1],
+                            .out_batch = args.out.stride[1]};
+  if ((context.deterministic || n_tokens <= kHeadTokensMax) && is_thin(product)) {
+    return multiply_thin(context, product, tile_for(context));
+  }
   const BlasAnswer answer = context.blas->multiply({.weight = args.w_uv.data,
                                                     .order = WeightOrder::out_in,
                                                     .weight_stride = args.w_uv.stride[1],
@@ -97,11 +192,37 @@ void expand_value(const Context& context, const ops::ExpandValue& args) {
                                                     .out = args.out.data,
                                                     .out_stride = args.out.stride[0],
                                                     .out_batch = args.out.stride[1],
-                                                    .n_tokens = args.out[0],
+                                                    .n_tokens = n_tokens,
                                                     .n_out = args.out[2],
                                                     .n_in = args.x[2],
                                                     .n_batch = args.out[1]});
   CUDA_MUST(answer == BlasAnswer::done ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED);
+}
+
+void absorb_query(const Context& context, const ops::AbsorbQuery& args) {
+  const int64_t n_tokens = args.out[0];
+  const bool is_few = context.deterministic || n_tokens <= kHeadTokensMax;
+  if (is_few) return launch_absorb(context, args);
+  if (args.q_rope.data != nullptr) {
+    rope(context,
+         {.x = args.q_rope, .positions = args.positions, .cos = args.cos, .sin = args.sin});
+  }
+  const BlasAnswer answer = context.blas->multiply({.weight = args.w_uk.data,
+                                                    .order = WeightOrder::in_out,
+                                                    .weight_stride = args.w_uk.stride[1],
+                                                    .weight_batch = args.w_uk.stride[0],
+                                                    .x = args.q_nope.data,
+                                                    .x_stride = args.q_nope.stride[0],
+                                                    .x_batch = args.q_nope.stride[1],
+                                                    .out = args.out.data,
+                                                    .out_stride = args.out.stride[0],
+                                                    .out_batch = args.out.stride[1],
+                                                    .n_tokens = n_tokens,
+                                                    .n_out = args.out[2],
+                                                    .n_in = args.q_nope[2],
+                                                    .n_batch = args.out[1]});
+  if (answer == BlasAnswer::done) return;
+  launch_absorb(context, args);
 }
 
 }  // namespace quire::cuda

@@ -1,25 +1,49 @@
-#include "cuda/common/cuda_must.h"
+// kv_append and append_latent.
+#include "cuda/common/launch.cuh"
 #include "cuda/common/numbers.cuh"
 #include "cuda/common/paged_block.cuh"
 #include "cuda/common/reduce.cuh"
 #include "cuda/kernels.h"
+#include "cuda/pointwise/norm.cuh"
+#include "cuda/pointwise/rotate.cuh"
+#include "cuda/ptx/grid_dependency.cuh"
 
 namespace quire::cuda {
 
 namespace {
 
-constexpr int kThreads = 128;
-constexpr int kWarps = kThreads / kWarpSize;
+constexpr int kThreads = kNormThreads;
+constexpr int kWarps = kNormWarps;
+constexpr int kValuesMax = 1024;  // of a token's row, in append_latent
 
-struct Params {
+// Where the rows of a step go.
+struct Destination {
   PagedBlocks kv;
   const int32_t* row;       // [n_tokens] row of the page table
   const int32_t* position;  // [n_tokens]
-  const bf16* latent;       // [n_tokens, kv.latent_dim]
-  const bf16* rope;         // [n_tokens, kv.rope_dim]
-  int64_t latent_stride;    // elements between tokens
-  int64_t rope_stride;      // elements between tokens
   int bits_dropped;
+};
+
+struct AppendParams {
+  Destination to;
+  const bf16* latent;     // [n_tokens, kv.latent_dim]
+  const bf16* rope;       // [n_tokens, kv.rope_dim]
+  int64_t latent_stride;  // elements between tokens
+  int64_t rope_stride;    // elements between tokens
+};
+
+struct LatentParams {
+  Destination to;
+  const bf16* kv_a;       // [n_tokens, kv.values()]
+  const bf16* kv_a_norm;  // [kv.latent_dim]
+  bf16* q_a;              // [n_tokens, q_dim], in and out
+  const bf16* q_a_norm;   // [q_dim]
+  int64_t kv_a_stride;    // elements between tokens
+  int64_t q_a_stride;     // elements between tokens
+  int64_t q_dim;
+  bool is_aligned;  // rows and weights of both norms are at 16 bytes
+  Rotation tables;  // of the key: no x
+  float eps;
 };
 
 // Rounds a finite e4m3 to nearest even with its low `bits` mantissa bits zero, saturated at the
@@ -52,49 +76,125 @@ __device__ float cast_part(const bf16* x, int n, int bits_dropped, uint8_t* out)
   return scale;
 }
 
-// One token a block. Grid n_tokens, 128 threads, 16 bytes of shared memory. Moves 1,152 + 584
-// bytes (FP8) or 2 * 1,152 (BF16) a token of 512 + 64 values: bound by the launch. A page outside
-// the pool is not written.
-__global__ __launch_bounds__(kThreads) void kv_append_kernel(const __grid_constant__ Params p) {
-  const int64_t token = blockIdx.x;
-  const int32_t position = p.position[token];
-  const int64_t page = p.kv.table[p.row[token] * p.kv.table_stride + position / kPageTokens];
-  if (page < 0 || page >= p.kv.n_pages) return;
+// A token's row into its page, by all threads of the block. A page outside the pool is not
+// written.
+__device__ void store_row(const Destination& to, int64_t token, const bf16* latent,
+                          const bf16* rope) {
+  const PagedBlocks& kv = to.kv;
+  const int32_t position = to.position[token];
+  const int64_t page = kv.table[to.row[token] * kv.table_stride + position / kPageTokens];
+  if (page < 0 || page >= kv.n_pages) return;
   const int32_t slot = position % kPageTokens;
-  std::byte* block = p.kv.block(page);
-  const bf16* latent = p.latent + token * p.latent_stride;
-  const bf16* rope = p.rope + token * p.rope_stride;
-  const int64_t first = int64_t{slot} * p.kv.values();
-  if (p.kv.format == KvFormat::bf16) {
+  std::byte* block = kv.block(page);
+  const int64_t first = int64_t{slot} * kv.values();
+  if (kv.format == KvFormat::bf16) {
     bf16* out = reinterpret_cast<bf16*>(block) + first;
-    for (int i = static_cast<int>(threadIdx.x); i < p.kv.values(); i += kThreads) {
-      out[i] = i < p.kv.latent_dim ? latent[i] : rope[i - p.kv.latent_dim];
+    for (int i = static_cast<int>(threadIdx.x); i < kv.values(); i += kThreads) {
+      out[i] = i < kv.latent_dim ? latent[i] : rope[i - kv.latent_dim];
     }
     return;
   }
   auto* out = reinterpret_cast<uint8_t*>(block) + first;
-  const float latent_scale = cast_part(latent, p.kv.latent_dim, p.bits_dropped, out);
-  const float rope_scale = cast_part(rope, p.kv.rope_dim, p.bits_dropped, out + p.kv.latent_dim);
+  const float latent_scale = cast_part(latent, kv.latent_dim, to.bits_dropped, out);
+  const float rope_scale = cast_part(rope, kv.rope_dim, to.bits_dropped, out + kv.latent_dim);
   if (threadIdx.x == 0) {
-    auto* scales = reinterpret_cast<float*>(block + PagedBlocks::scales_at(p.kv.values()));
+    auto* scales = reinterpret_cast<float*>(block + PagedBlocks::scales_at(kv.values()));
     scales[2 * slot] = latent_scale;
     scales[2 * slot + 1] = rope_scale;
   }
 }
 
+// One token a block. Grid n_tokens, 256 threads, 32 bytes of shared memory. Moves 1,152 + 584
+// bytes (FP8) or 2 * 1,152 (BF16) a token of 512 + 64 values: bound by the launch.
+__global__ __launch_bounds__(kThreads) void kv_append_kernel(
+    const __grid_constant__ AppendParams p) {
+  let_next_kernel_begin();
+  wait_for_earlier_kernels();
+  const int64_t token = blockIdx.x;
+  store_row(p.to, token, p.latent + token * p.latent_stride, p.rope + token * p.rope_stride);
+}
+
+// One token's query, or one token's row of the cache, a block. Grid (n_tokens, 2), or (n_tokens, 1)
+// without a query; 256 threads, 2 KB of shared memory. Moves 4 * q_dim bytes for a query, and what
+// kv_append moves: bound by the launch.
+__global__ __launch_bounds__(kThreads) void append_latent_kernel(
+    const __grid_constant__ LatentParams p) {
+  __shared__ float sums[kWarps];
+  __shared__ __align__(16) bf16 row[kValuesMax];
+  let_next_kernel_begin();
+  wait_for_earlier_kernels();
+  const int64_t token = blockIdx.x;
+  if (blockIdx.y == 1) {
+    bf16* q = p.q_a + token * p.q_a_stride;
+    return norm_row(
+        {.x = q, .weight = p.q_a_norm, .dim = p.q_dim, .eps = p.eps, .is_aligned = p.is_aligned}, q,
+        sums);
+  }
+  const bf16* kv_a = p.kv_a + token * p.kv_a_stride;
+  const int latent_dim = p.to.kv.latent_dim;
+  norm_row({.x = kv_a,
+            .weight = p.kv_a_norm,
+            .dim = latent_dim,
+            .eps = p.eps,
+            .is_aligned = p.is_aligned},
+           row, sums);
+  const int64_t table = table_row(p.tables, token);
+  for (int i = static_cast<int>(threadIdx.x); i < p.tables.n_pairs; i += kThreads) {
+    bf16* pair = row + latent_dim + 2 * i;
+    pair[0] = kv_a[latent_dim + 2 * i];
+    pair[1] = kv_a[latent_dim + 2 * i + 1];
+    rotate_in_place(pair, p.tables.cos[table + i], p.tables.sin[table + i]);
+  }
+  __syncthreads();
+  store_row(p.to, token, row, row + latent_dim);
+}
+
+bool is_at_16(const Bf16* p, int64_t stride) {
+  return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride % 8 == 0;
+}
+
+Destination destination_of(const PagedKv& kv, const TokenRows& tokens, int32_t layer, int bits) {
+  return {.kv = blocks_of(kv, layer),
+          .row = tokens.row.data,
+          .position = tokens.position.data,
+          .bits_dropped = bits};
+}
+
 }  // namespace
 
 void kv_append(const Context& context, const ops::KvAppend& args) {
-  const Params p{.kv = blocks_of(args.kv, args.layer),
-                 .row = args.tokens.row.data,
-                 .position = args.tokens.position.data,
-                 .latent = device_type(args.latent.data),
-                 .rope = device_type(args.rope.data),
-                 .latent_stride = args.latent.stride[0],
-                 .rope_stride = args.rope.stride[0],
-                 .bits_dropped = args.fp8_bits_dropped};
-  kv_append_kernel<<<static_cast<unsigned>(args.latent[0]), kThreads, 0, context.stream>>>(p);
-  CUDA_MUST(cudaGetLastError());
+  const AppendParams p{
+      .to = destination_of(args.kv, args.tokens, args.layer, args.fp8_bits_dropped),
+      .latent = device_type(args.latent.data),
+      .rope = device_type(args.rope.data),
+      .latent_stride = args.latent.stride[0],
+      .rope_stride = args.rope.stride[0]};
+  launch(context.stream, {.grid = static_cast<unsigned>(args.latent[0]), .threads = kThreads},
+         kv_append_kernel, p);
+}
+
+void append_latent(const Context& context, const ops::AppendLatent& args) {
+  CHECK(args.kv_a[1] <= kValuesMax);
+  const bool has_query = args.q_a.data != nullptr;
+  const LatentParams p{
+      .to = destination_of(args.kv, args.tokens, args.layer, args.fp8_bits_dropped),
+      .kv_a = device_type(args.kv_a.data),
+      .kv_a_norm = device_type(args.kv_a_norm.data),
+      .q_a = device_type(args.q_a.data),
+      .q_a_norm = device_type(args.q_a_norm.data),
+      .kv_a_stride = args.kv_a.stride[0],
+      .q_a_stride = args.q_a.stride[0],
+      .q_dim = args.q_a[1],
+      .is_aligned = is_at_16(args.kv_a.data, args.kv_a.stride[0]) &&
+                    is_at_16(args.q_a.data, args.q_a.stride[0]) &&
+                    is_at_16(args.kv_a_norm.data, 0) && is_at_16(args.q_a_norm.data, 0) &&
+                    fits_norm_row(args.kv_a_norm[0]) && fits_norm_row(args.q_a[1]),
+      .tables = rotation_of({}, args.tokens.position, args.cos, args.sin),
+      .eps = args.eps};
+  launch(
+      context.stream,
+      {.grid = dim3(static_cast<unsigned>(args.kv_a[0]), has_query ? 2 : 1), .threads = kThreads},
+      append_latent_kernel, p);
 }
 
 }  // namespace quire::cuda

@@ -1,60 +1,117 @@
+// rms_norm and add_rms_norm.
 #include "cuda/common/launch.cuh"
-#include "cuda/common/numbers.cuh"
-#include "cuda/common/reduce.cuh"
 #include "cuda/kernels.h"
+#include "cuda/pointwise/norm.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
 
 namespace quire::cuda {
 
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / kWarpSize;
-
 struct Params {
   bf16* out;           // [n_tokens, dim]
   const bf16* x;       // [n_tokens, dim]
   const bf16* weight;  // [dim]
-  int64_t out_stride;  // elements between rows
-  int64_t x_stride;    // elements between rows
+  bf16* h;             // [n_tokens, dim]: x, written with delta added; null: nothing is added
+  const bf16* delta;   // [n_tokens, dim]
+  int64_t out_stride;  // elements between rows, of each
+  int64_t x_stride;
+  int64_t delta_stride;
   int64_t dim;
   float eps;
+  bool is_aligned;  // rows fit NormRow
 };
 
+__device__ float add_values(float a, float b) { return __fadd_rn(a, b); }
+
 // One token a block. Grid n_tokens, 256 threads, 32 bytes of shared memory. Moves 4 * dim bytes a
-// token (the second read of x comes from the first-level cache): bound by memory.
-__global__ __launch_bounds__(kThreads) void rms_norm_kernel(const __grid_constant__ Params p) {
-  __shared__ float shared[kWarps];
-  wait_for_earlier_kernels();
-  let_next_kernel_begin();
+// token, or 8 * dim with a sum: bound by the launch for a decode step's tokens.
+__global__ __launch_bounds__(kNormThreads) void rms_norm_kernel(const __grid_constant__ Params p) {
+  __shared__ float shared[kNormWarps];
   const bf16* x = p.x + int64_t{blockIdx.x} * p.x_stride;
+  bf16* h = p.h == nullptr ? nullptr : p.h + int64_t{blockIdx.x} * p.x_stride;
+  const bf16* delta = p.delta == nullptr ? nullptr : p.delta + int64_t{blockIdx.x} * p.delta_stride;
   bf16* out = p.out + int64_t{blockIdx.x} * p.out_stride;
-  float sum = 0;
-  for (int64_t i = threadIdx.x; i < p.dim; i += kThreads) {
-    const float value = __bfloat162float(x[i]);
-    sum += value * value;
+  let_next_kernel_begin();
+  if (!p.is_aligned) {
+    wait_for_earlier_kernels();
+    for (int64_t i = threadIdx.x; h != nullptr && i < p.dim; i += kNormThreads) {
+      h[i] = __float2bfloat16_rn(add_values(__bfloat162float(h[i]), __bfloat162float(delta[i])));
+    }
+    __syncthreads();  // other threads' sums are read
+    return norm_values({.x = h != nullptr ? h : x,
+                        .weight = p.weight,
+                        .dim = p.dim,
+                        .eps = p.eps,
+                        .is_aligned = false},
+                       out, shared);
   }
-  sum = block_sum<kWarps>(sum, shared);
-  const float mean = __fdiv_rn(sum, static_cast<float>(p.dim));
-  const float factor = __fdiv_rn(1.0F, __fsqrt_rn(mean + p.eps));
-  for (int64_t i = threadIdx.x; i < p.dim; i += kThreads) {
-    const bf16 normalised = __float2bfloat16_rn(__bfloat162float(x[i]) * factor);
-    out[i] = __float2bfloat16_rn(__bfloat162float(normalised) * __bfloat162float(p.weight[i]));
+  const auto vectors_of = [](const bf16* row) { return reinterpret_cast<const uint4*>(row); };
+  NormRow weight;
+  weight.load(p.dim, [&](int64_t i) { return vectors_of(p.weight)[i]; });
+  wait_for_earlier_kernels();
+  NormRow row;
+  row.load(p.dim, [&](int64_t i) { return vectors_of(x)[i]; });
+  if (h != nullptr) {
+    NormRow more;
+    more.load(p.dim, [&](int64_t i) { return vectors_of(delta)[i]; });
+#pragma unroll
+    for (int v = 0; v < kNormVectors; ++v) {
+      row.vector[v] = combine(row.vector[v], more.vector[v], add_values);
+    }
+    row.store(p.dim, [&](int64_t i, uint4 v) { reinterpret_cast<uint4*>(h)[i] = v; });
   }
+  norm(row, weight, p.dim, p.eps, shared);
+  row.store(p.dim, [&](int64_t i, uint4 v) { reinterpret_cast<uint4*>(out)[i] = v; });
+}
+
+template <class T>
+bool rows_at_16(const View<T, 2>& v) {
+  return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 && v.stride[0] % 8 == 0;
+}
+
+bool is_at_16(const Bf16* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+void launch_norm(const Context& context, const Params& p, int64_t n_tokens) {
+  launch(context.stream, {.grid = static_cast<unsigned>(n_tokens), .threads = kNormThreads},
+         rms_norm_kernel, p);
 }
 
 }  // namespace
 
 void rms_norm(const Context& context, const ops::RmsNorm& args) {
-  const Params p{.out = device_type(args.out.data),
-                 .x = device_type(args.x.data),
-                 .weight = device_type(args.weight.data),
-                 .out_stride = args.out.stride[0],
-                 .x_stride = args.x.stride[0],
-                 .dim = args.out[1],
-                 .eps = args.eps};
-  launch(context.stream, {.grid = static_cast<unsigned>(args.out[0]), .threads = kThreads},
-         rms_norm_kernel, p);
+  launch_norm(context,
+              {.out = device_type(args.out.data),
+               .x = device_type(args.x.data),
+               .weight = device_type(args.weight.data),
+               .h = nullptr,
+               .delta = nullptr,
+               .out_stride = args.out.stride[0],
+               .x_stride = args.x.stride[0],
+               .delta_stride = 0,
+               .dim = args.out[1],
+               .eps = args.eps,
+               .is_aligned = fits_norm_row(args.out[1]) && rows_at_16(args.out) &&
+                             rows_at_16(args.x) && is_at_16(args.weight.data)},
+              args.out[0]);
+}
+
+void add_rms_norm(const Context& context, const ops::AddRmsNorm& args) {
+  launch_norm(
+      context,
+      {.out = device_type(args.out.data),
+       .x = device_type(args.h.data),
+       .weight = device_type(args.weight.data),
+       .h = device_type(args.h.data),
+       .delta = device_type(args.delta.data),
+       .out_stride = args.out.stride[0],
+       .x_stride = args.h.stride[0],
+       .delta_stride = args.delta.stride[0],
+       .dim = args.out[1],
+       .eps = args.eps,
+       .is_aligned = fits_norm_row(args.out[1]) && rows_at_16(args.out) && rows_at_16(args.h) &&
+                     rows_at_16(args.delta) && is_at_16(args.weight.data)},
+      args.out[0]);
 }
 
 }  // namespace quire::cuda

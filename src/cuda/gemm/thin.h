@@ -1,0 +1,53 @@
+// Products of few tokens: weights stream through once, in any format. Up to two matrices with the
+// same input in one launch.
+//
+// A row's bits depend on the shape of the weights and on the tile, never on how many tokens there
+// are or where the row stands among them: with one tile for every batch (`ThinTokens::any`) the
+// product is batch-invariant.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "cuda/common/context.h"
+#include "cuda/gemm/gemm.h"
+
+namespace quire::cuda {
+
+struct ThinSide {
+  WeightRef weight;    // of batch 0
+  Bf16* out;           // or null
+  float* out_f32;      // or null
+  int64_t out_stride;  // elements between tokens
+  int64_t n_out;
+};
+
+struct ThinProduct {
+  ThinSide sides[2];
+  int n_sides = 1;
+  WeightFormat format = WeightFormat::bf16;
+  int group = 0;  // int4_group: inputs that share a scale
+  int64_t n_in = 0;
+  int64_t n_tokens = 0;
+  const Bf16* x = nullptr;         // [n_tokens, n_in]
+  int64_t x_stride = 0;            // elements between tokens
+  const float* x_scale = nullptr;  // [n_tokens, ceil(n_in / 128)], or null: 1; fp8_block128 only
+  int64_t x_scale_stride = 0;      // elements between tokens
+  // Independent products, by head; bf16 only.
+  int64_t n_batch = 1;
+  int64_t weight_batch_bytes = 0;  // between matrices
+  int64_t x_batch = 0;             // elements
+  int64_t out_batch = 0;           // elements
+};
+
+// How the tile is chosen.
+enum class ThinTokens : uint8_t {
+  by_count,  // the fastest for n_tokens
+  any,       // one for all
+};
+
+// True when weights and x can be copied in vectors of 16 bytes.
+bool is_thin(const ThinProduct& product);
+void multiply_thin(const Context& context, const ThinProduct& product, ThinTokens tokens);
+
+}  // namespace quire::cuda

@@ -1,0 +1,10 @@
+#include "cuda/gemm/thin_formats.h"
+#include "cuda/gemm/thin_kernel.cuh"
+
+namespace quire::cuda {
+
+void launch_thin_bf16(const Context& context, const ThinProduct& product, ThinTokens tokens) {
+  launch_thin_format<WeightFormat::bf16>(context, product, tokens);
+}
+
+}  // namespace quire::cuda

@@ -1,0 +1,10 @@
+#include "cuda/gemm/thin_formats.h"
+#include "cuda/gemm/thin_kernel.cuh"
+
+namespace quire::cuda {
+
+void launch_thin_int4(const Context& context, const ThinProduct& product, ThinTokens tokens) {
+  launch_thin_format<WeightFormat::int4_group>(context, product, tokens);
+}
+
+}  // namespace quire::cuda
