@@ -1,43 +1,21 @@
-// sample, device side: one row a block, passes over the vocabulary.
+// sample, device side: a cluster of blocks a row, each with its share of the vocabulary.
 //
-// Sums over the vocabulary are in float64 and in an order that depends on the vocabulary alone, so
-// that a row's token does not depend on its batch. The weights of a draw are rounded from float64,
-// which makes them those of a host whose expf is correctly rounded.
-#include "cuda/common/cuda_must.h"
-#include "cuda/common/reduce.cuh"
+// A row's token depends on its logits and settings alone: shares and the order of every sum follow
+// from the vocabulary. Where a sum decides what is kept (top-p), it is one of whole numbers, units
+// of 2^-45, so that atomics may add it up in any order. The weights of a draw are rounded from
+// float64, which makes them those of a host whose expf is correctly rounded.
+#include "cuda/common/launch.cuh"
 #include "cuda/kernels.h"
-#include "ops/sample.h"
+#include "cuda/ptx/grid_dependency.cuh"
+#include "cuda/sample/draw.cuh"
 
 namespace quire::cuda {
 
+namespace sampling {
+
 namespace {
 
-constexpr int kThreads = 1024;
-constexpr int kWarps = kThreads / kWarpSize;
 constexpr uint32_t kInPrompt = 1U << 31;
-
-struct Params {
-  ops::SampledRow* out;    // [n_rows]
-  float* logits;           // [n_rows, vocab]; steps 2 and 3 are done in place
-  int64_t logits_stride;   // elements between rows
-  const SamplerRow* rows;  // [n_rows]
-  const int32_t* words;    // what the rows' slices are of
-  int32_t* recent;         // [n_recent, recent_stride] tokens of the last steps
-  int64_t recent_stride;
-  int64_t n_recent;
-  const uint64_t* step;  // [1]
-  // [n_rows, vocab], one after the other: counts (bit 31: in the prompt; the rest: how often
-  // generated), then weights exp((l - largest) / temperature).
-  uint32_t* scratch;
-  int32_t vocab;
-};
-
-struct Shared {
-  Best best[kWarps];
-  double sums[kWarps];
-  int counts[kWarps];
-  int found;  // a token
-};
 
 __device__ bool is_empty(const WordSlice& slice) { return slice.begin >= slice.end; }
 
@@ -45,319 +23,222 @@ __device__ int32_t token_of(const Params& p, int32_t word) {
   return word >= 0 ? word : p.recent[-1 - int64_t{word}];
 }
 
-// How often each token came, by all threads.
-__device__ void count_tokens(const Params& p, const SamplerRow& row, uint32_t* counts) {
+// How often each token of the share came.
+__device__ void count_tokens(const Row& row, uint32_t* counts) {
   const auto thread = static_cast<int>(threadIdx.x);
-  for (int i = thread; i < p.vocab; i += kThreads) counts[i] = 0;
+  const auto is_mine = [&](int32_t t) { return row.share.begin <= t && t < row.share.end; };
+  for (int i = row.share.begin + thread; i < row.share.end; i += kThreads) counts[i] = 0;
   __syncthreads();
-  for (int i = row.prompt.begin + thread; i < row.prompt.end; i += kThreads) {
-    const int32_t token = token_of(p, p.words[i]);
-    if (0 <= token && token < p.vocab) atomicOr(&counts[token], kInPrompt);
+  for (int i = row.settings.prompt.begin + thread; i < row.settings.prompt.end; i += kThreads) {
+    const int32_t token = token_of(row.p, row.p.words[i]);
+    if (is_mine(token)) atomicOr(&counts[token], kInPrompt);
   }
-  for (int i = row.generated.begin + thread; i < row.generated.end; i += kThreads) {
-    const int32_t token = token_of(p, p.words[i]);
-    if (0 <= token && token < p.vocab) atomicAdd(&counts[token], 1U);
+  for (int i = row.settings.generated.begin + thread; i < row.settings.generated.end;
+       i += kThreads) {
+    const int32_t token = token_of(row.p, row.p.words[i]);
+    if (is_mine(token)) atomicAdd(&counts[token], 1U);
   }
   __syncthreads();
 }
 
-// Steps 2 and 3, in place. Whether there was anything to change.
-__device__ bool adjust(const Params& p, const SamplerRow& row, float* logits, uint32_t* scratch) {
-  const bool is_counted = !is_empty(row.prompt) || !is_empty(row.generated);
-  const bool is_masked = !is_empty(row.mask);
+__device__ bool is_finite_share(const Row& row) {
+  bool is_finite = true;
+  each_four_of_share(row, [&](int32_t, const float(&v)[4], int count) {
+    for (int j = 0; j < 4; ++j) is_finite = is_finite && (j >= count || isfinite(v[j]));
+  });
+  return __syncthreads_and(is_finite ? 1 : 0) != 0;
+}
+
+// Steps 2 and 3, in place.
+__device__ void adjust(const Row& row) {
+  const SamplerRow& settings = row.settings;
+  const bool is_counted = !is_empty(settings.prompt) || !is_empty(settings.generated);
+  const bool is_masked = !is_empty(settings.mask);
   const auto thread = static_cast<int>(threadIdx.x);
   // A token is one thread's, so that its biases are added in the order of the list.
-  for (int i = row.bias.begin; i < row.bias.end; i += 2) {
-    const int32_t token = p.words[i];
-    if (0 <= token && token < p.vocab && token % kThreads == thread) {
-      logits[token] += __int_as_float(p.words[i + 1]);
+  for (int i = settings.bias.begin; i < settings.bias.end; i += 2) {
+    const int32_t token = row.p.words[i];
+    if (row.share.begin <= token && token < row.share.end && token % kThreads == thread) {
+      row.logits[token] += __int_as_float(row.p.words[i + 1]);
     }
   }
-  if (!is_counted && !is_masked) {
-    if (!is_empty(row.bias)) __syncthreads();
-    return !is_empty(row.bias);
-  }
-  if (is_counted) count_tokens(p, row, scratch);
-  for (int i = thread; i < p.vocab; i += kThreads) {
-    float logit = logits[i];
+  uint32_t* counts = row.p.counts + int64_t{blockIdx.y} * row.p.vocab;
+  if (is_counted) count_tokens(row, counts);
+  __syncthreads();
+  if (!is_counted && !is_masked) return;
+  for (int i = row.share.begin + thread; i < row.share.end; i += kThreads) {
+    float logit = row.logits[i];
     if (is_masked &&
-        (static_cast<uint32_t>(p.words[row.mask.begin + i / 32]) >> (i % 32) & 1U) == 0) {
+        (static_cast<uint32_t>(row.p.words[settings.mask.begin + i / 32]) >> (i % 32) & 1U) == 0) {
       logit = -INFINITY;
     }
-    const uint32_t count = is_counted ? __ldcg(&scratch[i]) : 0;
+    const uint32_t count = is_counted ? __ldcg(&counts[i]) : 0;
     if (count != 0) {
-      logit = logit > 0 ? __fdiv_rn(logit, row.repetition_penalty)
-                        : __fmul_rn(logit, row.repetition_penalty);
+      logit = logit > 0 ? __fdiv_rn(logit, settings.repetition_penalty)
+                        : __fmul_rn(logit, settings.repetition_penalty);
     }
     const auto generated = static_cast<float>(count & ~kInPrompt);
     if (generated > 0) {
-      logit = __fsub_rn(
-          logit, __fadd_rn(row.presence_penalty, __fmul_rn(row.frequency_penalty, generated)));
+      logit = __fsub_rn(logit, __fadd_rn(settings.presence_penalty,
+                                         __fmul_rn(settings.frequency_penalty, generated)));
     }
-    logits[i] = logit;
+    row.logits[i] = logit;
   }
   __syncthreads();
-  return true;
 }
 
-// The first of the largest (index `vocab` when all are -inf), and whether all are finite.
-struct Scan {
-  Best best;
-  bool is_finite;
-};
-
-__device__ Scan scan(const float* logits, int vocab, Shared* shared) {
-  Best best{-INFINITY, vocab};
+// The largest logit of the share, the sum of exp(logit - it), and whether all are finite.
+__device__ Summary summarise(const Row& row) {
   bool is_finite = true;
-#pragma unroll 8
-  for (int i = static_cast<int>(threadIdx.x); i < vocab; i += kThreads) {
-    const float x = logits[i];
-    is_finite = is_finite && isfinite(x);
-    if (x > best.value) best = {x, i};
-  }
-  const bool all_finite = __syncthreads_and(is_finite ? 1 : 0) != 0;
-  return {block_best<kWarps>(best, shared->best), all_finite};
+  Best best{-INFINITY, row.p.vocab};
+  float sum = 0;  // of exp(logit - best.value), of this thread
+  each_four_of_share(row, [&](int32_t first, const float(&v)[4], int count) {
+    const float before = best.value;
+    for (int j = 0; j < 4; ++j) {
+      is_finite = is_finite && (j >= count || isfinite(v[j]));
+      // In order of token: a tie stays with the lower one.
+      if (v[j] > best.value) best = {v[j], first + j};
+    }
+    if (best.value == -INFINITY) return;
+    if (best.value > before) sum *= expf(before - best.value);
+    for (int j = 0; j < 4; ++j) sum += expf(v[j] - best.value);
+  });
+  const float mine = best.value;
+  best = block_best<kWarps>(best, row.shared.bests);
+  const double scaled =
+      sum == 0 ? 0.0 : static_cast<double>(sum) * exp(static_cast<double>(mine - best.value));
+  return {.best = best,
+          .largest = best.value,
+          .sum = block_sum<kWarps>(scaled, row.shared.warp_sums),
+          .is_finite = __syncthreads_and(is_finite ? 1 : 0)};
 }
 
-// The first in descending order of those after `last`; index `vocab` when there is none.
-__device__ Best next_best(const float* logits, int vocab, Best last, Shared* shared) {
-  Best best{-INFINITY, vocab};
-  for (int i = static_cast<int>(threadIdx.x); i < vocab; i += kThreads) {
-    const Best x{logits[i], i};
-    const bool is_after = x.value < last.value || (x.value == last.value && i > last.index);
-    if (is_after && x.value > -INFINITY) best = better(best, x);
+// The same of the row, from its blocks'.
+__device__ Summary summary_of_row(const Row& row) {
+  Summary all = row.of_block(0).summary;
+  for (int block = 1; block < kBlocks; ++block) {
+    const Summary other = row.of_block(block).summary;
+    all.best = better(all.best, other.best);
+    all.is_finite = all.is_finite != 0 && other.is_finite != 0 ? 1 : 0;
   }
-  return block_best<kWarps>(best, shared->best);
+  all.largest = all.best.value;
+  all.sum = 0;
+  for (int block = 0; block < kBlocks; ++block) {
+    const Summary other = row.of_block(block).summary;
+    if (other.sum > 0) all.sum += other.sum * exp(static_cast<double>(other.largest - all.largest));
+  }
+  return all;
 }
 
-// Which weights are kept: w > value, or w == value and the token below tie_end; and w >= floor.
-struct Cut {
-  float value = -1;
-  int tie_end = 0;
-  float floor = 0;
-
-  __device__ bool keeps(float w, int token) const {
-    return w >= floor && (w > value || (w == value && token < tie_end));
-  }
-};
-
-// A warp's share of the vocabulary where order matters: neighbouring tokens.
-struct Segment {
-  int begin, end;
-};
-
-__device__ Segment segment_of_warp(int vocab) {
-  const int length = (vocab + kWarps - 1) / kWarps;
-  const int begin = min(warp_of_thread() * length, vocab);
-  return {begin, min(begin + length, vocab)};
-}
-
-// The token after the `count`-th weight equal to `value`, in order of token.
-__device__ int end_of_ties(const float* weights, int vocab, float value, int count,
-                           Shared* shared) {
-  const Segment segment = segment_of_warp(vocab);
-  int ties = 0;
-  for (int i = segment.begin + lane_of_thread(); i < segment.end; i += kWarpSize) {
-    ties += weights[i] == value ? 1 : 0;
-  }
-  ties = warp_sum(ties);
-  __syncthreads();
-  if (lane_of_thread() == 0) shared->counts[warp_of_thread()] = ties;
-  if (threadIdx.x == 0) shared->found = vocab;
-  __syncthreads();
-  int before = 0;
-  for (int warp = 0; warp < warp_of_thread(); ++warp) before += shared->counts[warp];
-  if (before < count && before + ties >= count) {
-    for (int first = segment.begin; first < segment.end; first += kWarpSize) {
-      const int i = first + lane_of_thread();
-      const bool is_tie = i < segment.end && weights[i] == value;
-      const uint32_t lanes = __ballot_sync(kFullWarp, is_tie);
-      const int rank = before + __popc(lanes & ((2U << lane_of_thread()) - 1));
-      if (is_tie && rank == count) shared->found = i + 1;
-      before += __popc(lanes);
+// The top_logprobs largest, by all blocks; block 0 writes them.
+__device__ void list_top(const Row& row, float log_total, ops::SampledRow* out) {
+  Best last{INFINITY, -1};
+  const int32_t n = min(row.settings.top_logprobs, ops::kTopLogprobsMax);
+  for (int32_t k = 0; k < n; ++k) {
+    Best best{-INFINITY, row.p.vocab};
+    each_four_of_share(row, [&](int32_t first, const float(&v)[4], int count) {
+      for (int j = 0; j < 4; ++j) {
+        const Best x{v[j], first + j};
+        const bool is_after =
+            x.value < last.value || (x.value == last.value && x.index > last.index);
+        if (j < count && is_after && x.value > -INFINITY) best = better(best, x);
+      }
+    });
+    best = block_best<kWarps>(best, row.shared.bests);
+    if (threadIdx.x == 0) row.shared.next[k % 2] = best;
+    cluster_sync();
+    last = row.of_block(0).next[k % 2];
+    for (int block = 1; block < kBlocks; ++block) {
+      last = better(last, row.of_block(block).next[k % 2]);
+    }
+    if (last.index == row.p.vocab) break;
+    if (cluster_rank() == 0 && threadIdx.x == 0) {
+      out->top_tokens[k] = last.index;
+      out->top_logprobs[k] = last.value - log_total;
+      out->n_top = k + 1;
     }
   }
-  __syncthreads();
-  return shared->found;
 }
 
-// What lies above a weight.
-struct Above {
-  int count;
-  double sum;
-};
+__device__ void write_token(const Row& row, int32_t token, float log_total, ops::SampledRow* out) {
+  out->verdict = static_cast<int32_t>(ops::SampleVerdict::ok);
+  out->token = token;
+  out->logprob = row.logits[token] - log_total;
+}
 
-__device__ Above above(const float* weights, int vocab, uint32_t bits, Shared* shared) {
-  const float value = __uint_as_float(bits);
-  int count = 0;
-  double sum = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < vocab; i += kThreads) {
-    const float w = weights[i];
-    if (w > value) {
-      ++count;
-      sum += w;
-    }
+__device__ void keep_token(const Params& p, int32_t token) {
+  p.recent[static_cast<int64_t>(*p.step % static_cast<uint64_t>(p.n_recent)) * p.recent_stride +
+           blockIdx.y] = token;
+}
+
+// Work of a cluster: one row. Grid (8, n_rows), clusters of 8, 512 threads, 73 KB of shared memory.
+// Reads the row once when greedy; a draw twice more; top-k and top-p three times more; each of
+// top_logprobs once more. All but the first come from the second-level cache.
+__global__ __launch_bounds__(kThreads, 2) void sample_kernel(const __grid_constant__ Params p) {
+  extern __shared__ __align__(16) std::byte sample_shared[];
+  wait_for_earlier_kernels();
+  let_next_kernel_begin();
+  const SamplerRow settings = p.rows[blockIdx.y];
+  const Row row{.p = p,
+                .settings = settings,
+                .logits = p.logits + int64_t{blockIdx.y} * p.logits_stride,
+                .share = part_of({0, p.vocab}, static_cast<int>(blockIdx.x), kBlocks),
+                .shared = *reinterpret_cast<Shared*>(sample_shared)};
+  ops::SampledRow* out = &p.out[blockIdx.y];
+  const bool is_writer = blockIdx.x == 0 && threadIdx.x == 0;
+  const bool is_adjusted = !is_empty(settings.bias) || !is_empty(settings.prompt) ||
+                           !is_empty(settings.generated) || !is_empty(settings.mask);
+  const bool was_finite = !is_adjusted || is_finite_share(row);
+  if (is_adjusted) adjust(row);
+  Summary own = summarise(row);
+  // After the adjustments -inf is nothing bad.
+  if (is_adjusted) own.is_finite = was_finite ? 1 : 0;
+  if (threadIdx.x == 0) row.shared.summary = own;
+  if (threadIdx.x < kPowers) row.shared.powers[threadIdx.x] = exp2(threadIdx.x / double{kPowers});
+  cluster_sync();
+  const Summary all = summary_of_row(row);
+  const float log_total = all.largest + static_cast<float>(log(all.sum));
+  const bool is_dead = all.best.index == p.vocab;
+  if (is_writer) {
+    *out = {};
+    out->verdict = static_cast<int32_t>(all.is_finite == 0 ? ops::SampleVerdict::bad_logits
+                                                           : ops::SampleVerdict::dead_end);
+    out->token = -1;
   }
-  return {block_sum<kWarps>(count, shared->counts), block_sum<kWarps>(sum, shared->sums)};
-}
-
-// The end of the kept prefix of the descending order, by bisection over the bits of a weight
-// (non-negative floats order as their bits do): 30 passes over weights that the second-level cache
-// holds.
-__device__ Cut truncate(const SamplerRow& row, const float* weights, int vocab, double total,
-                        Shared* shared) {
-  Cut cut{.floor = row.min_p};
-  if (row.top_k <= 0 && row.top_p >= 1) return cut;
-  const double p_end = static_cast<double>(row.top_p) * total;
-  const auto keeps_first = [&](const Above& a) {
-    return a.count == 0 ||
-           ((row.top_k <= 0 || a.count < row.top_k) && (row.top_p >= 1 || a.sum < p_end));
-  };
-  uint32_t rejected = 0;                  // the least bits might be kept as well: see below
-  uint32_t kept = __float_as_uint(1.0F);  // the largest weight is exp(0)
-  if (keeps_first(above(weights, vocab, 0, shared))) {
-    kept = 0;
+  if (all.is_finite == 0 || is_dead) {
+    if (is_writer) keep_token(p, -1);
+  } else if (settings.temperature == 0) {
+    if (is_writer) {
+      write_token(row, all.best.index, log_total, out);
+      keep_token(p, all.best.index);
+    }
+    list_top(row, log_total, out);
   } else {
-    while (kept - rejected > 1) {
-      const uint32_t middle = rejected + (kept - rejected) / 2;
-      (keeps_first(above(weights, vocab, middle, shared)) ? kept : rejected) = middle;
+    // The writer's first words must be there before another block's.
+    __threadfence();
+    cluster_sync();
+    const Weights weights{
+        .largest = all.largest, .temperature = settings.temperature, .powers = row.shared.powers};
+    const int32_t token = draw(row, weights, truncate(row, weights));
+    if (token >= 0 && threadIdx.x == 0) {
+      write_token(row, token, log_total, out);
+      keep_token(p, token);
     }
+    list_top(row, log_total, out);
   }
-  cut.value = __uint_as_float(kept);
-  const Above a = above(weights, vocab, kept, shared);
-  double ties = vocab;  // of weights equal to cut.value, those still kept
-  if (row.top_k > 0) ties = min(ties, static_cast<double>(row.top_k - a.count));
-  if (row.top_p < 1 && cut.value > 0) ties = min(ties, ceil((p_end - a.sum) / cut.value));
-  if (a.count == 0) ties = max(ties, 1.0);
-  cut.tie_end = end_of_ties(weights, vocab, cut.value, static_cast<int>(ties), shared);
-  return cut;
-}
-
-// The first kept token at which the cumulated weight passes uniform * (sum of the kept).
-__device__ int draw(const float* weights, int vocab, const Cut& cut, double uniform,
-                    Shared* shared) {
-  const Segment segment = segment_of_warp(vocab);
-  double sum = 0;
-  for (int i = segment.begin + lane_of_thread(); i < segment.end; i += kWarpSize) {
-    if (cut.keeps(weights[i], i)) sum += weights[i];
-  }
-  sum = warp_sum(sum);
-  __syncthreads();
-  if (lane_of_thread() == 0) shared->sums[warp_of_thread()] = sum;
-  __syncthreads();
-  double total = 0;
-  for (int warp = 0; warp < kWarps; ++warp) total += shared->sums[warp];
-  const double target = uniform * total;
-  // The warp whose segment passes the target, or the last one that has any weight.
-  int chosen = 0;
-  double before = 0;
-  double cumulated = 0;
-  for (int warp = 0; warp < kWarps; ++warp) {
-    if (shared->sums[warp] <= 0) continue;
-    chosen = warp;
-    before = cumulated;
-    cumulated += shared->sums[warp];
-    if (cumulated > target) break;
-  }
-  if (warp_of_thread() == chosen) {
-    int token = -1;
-    for (int first = segment.begin; first < segment.end; first += kWarpSize) {
-      const int i = first + lane_of_thread();
-      const bool is_kept = i < segment.end && weights[i] > 0 && cut.keeps(weights[i], i);
-      double prefix = is_kept ? static_cast<double>(weights[i]) : 0.0;
-      for (int step = 1; step < kWarpSize; step *= 2) {
-        const double lower = __shfl_up_sync(kFullWarp, prefix, step);
-        if (lane_of_thread() >= step) prefix += lower;
-      }
-      const uint32_t kept = __ballot_sync(kFullWarp, is_kept);
-      const uint32_t passed = __ballot_sync(kFullWarp, is_kept && before + prefix > target);
-      if (kept != 0) token = first + 31 - __clz(static_cast<int>(kept));
-      if (passed != 0) {
-        token = first + __ffs(static_cast<int>(passed)) - 1;
-        break;
-      }
-      before += __shfl_sync(kFullWarp, prefix, kWarpSize - 1);
-    }
-    if (lane_of_thread() == 0) shared->found = token;
-  }
-  __syncthreads();
-  return shared->found;
-}
-
-// Step 4 of a row that is not greedy.
-__device__ int sample_token(const Params& p, const SamplerRow& row, const float* logits,
-                            float largest, float* weights, Shared* shared) {
-  double total = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < p.vocab; i += kThreads) {
-    const float x = __fdiv_rn(logits[i] - largest, row.temperature);
-    const auto w = static_cast<float>(exp(static_cast<double>(x)));
-    weights[i] = w;
-    total += w;
-  }
-  total = block_sum<kWarps>(total, shared->sums);
-  const Cut cut = truncate(row, weights, p.vocab, total, shared);
-  return draw(weights, p.vocab, cut, row.uniform, shared);
-}
-
-// The answer of the block's row, by all threads.
-__device__ ops::SampledRow sample_row(const Params& p, const SamplerRow& row, float* logits,
-                                      Shared* shared) {
-  ops::SampledRow out{};
-  const Scan raw = scan(logits, p.vocab, shared);
-  if (!raw.is_finite) {
-    out.verdict = static_cast<int32_t>(ops::SampleVerdict::bad_logits);
-    return out;
-  }
-  uint32_t* scratch = p.scratch + int64_t{blockIdx.x} * p.vocab;
-  const bool is_changed = adjust(p, row, logits, scratch);
-  const Best best = is_changed ? scan(logits, p.vocab, shared).best : raw.best;
-  if (best.index == p.vocab) {
-    out.verdict = static_cast<int32_t>(ops::SampleVerdict::dead_end);
-    return out;
-  }
-  out.verdict = static_cast<int32_t>(ops::SampleVerdict::ok);
-  out.token = row.temperature == 0 ? best.index
-                                   : sample_token(p, row, logits, best.value,
-                                                  reinterpret_cast<float*>(scratch), shared);
-  double sum = 0;
-  for (int i = static_cast<int>(threadIdx.x); i < p.vocab; i += kThreads) {
-    sum += expf(logits[i] - best.value);
-  }
-  sum = block_sum<kWarps>(sum, shared->sums);
-  const float log_total = best.value + static_cast<float>(log(sum));
-  for (Best last{INFINITY, -1}; out.n_top < min(row.top_logprobs, ops::kTopLogprobsMax);
-       ++out.n_top) {
-    last = next_best(logits, p.vocab, last, shared);
-    if (last.index == p.vocab) break;
-    out.top_tokens[out.n_top] = last.index;
-    out.top_logprobs[out.n_top] = last.value - log_total;
-  }
-  out.logprob = logits[out.token] - log_total;
-  return out;
-}
-
-// Work of a block: one row. Grid n_rows, 1,024 threads, 0.8 KB of shared memory. Reads the row
-// twice when greedy; a draw writes its weights once and reads them twice more, 33 times when
-// it truncates; each of top_logprobs is one more pass. All but the first come from the second-level
-// cache: bound by what one multiprocessor reads from it. H200, 2026-11-29, 64 rows of 163,840,
-// copies included: greedy 93 us, a draw 267 us, with top-p 608 us.
-__global__ __launch_bounds__(kThreads) void sample_kernel(const __grid_constant__ Params p) {
-  __shared__ Shared shared;
-  const SamplerRow row = p.rows[blockIdx.x];
-  const ops::SampledRow out =
-      sample_row(p, row, p.logits + int64_t{blockIdx.x} * p.logits_stride, &shared);
-  if (threadIdx.x != 0) return;
-  p.out[blockIdx.x] = out;
-  p.recent[static_cast<int64_t>(*p.step % p.n_recent) * p.recent_stride + blockIdx.x] = out.token;
+  cluster_sync();  // nobody's memory goes away while others read it
 }
 
 }  // namespace
 
+}  // namespace sampling
+
 void sample(const Context& context, const ops::Sample& args) {
+  using namespace sampling;
+  const int64_t n_rows = args.logits[0];
   const int64_t vocab = args.logits[1];
-  CHECK(vocab < int64_t{1} << 31);
-  const int64_t n_scratch = args.logits[0] * vocab;
-  context.workspace->begin(Workspace::bytes_of<uint32_t>(n_scratch));
+  CHECK(vocab <= kBlocks * kHistogramTokensMax && n_rows < 65536);
+  context.workspace->begin(Workspace::bytes_of<uint32_t>(n_rows * vocab));
   const Params p{.out = args.out.data,
                  .logits = args.logits.data,
                  .logits_stride = args.logits.stride[0],
@@ -367,10 +248,18 @@ void sample(const Context& context, const ops::Sample& args) {
                  .recent_stride = args.recent.stride[0],
                  .n_recent = args.recent[0],
                  .step = args.step.data,
-                 .scratch = context.workspace->take<uint32_t>(n_scratch),
-                 .vocab = static_cast<int32_t>(vocab)};
-  sample_kernel<<<static_cast<unsigned>(args.logits[0]), kThreads, 0, context.stream>>>(p);
-  CUDA_MUST(cudaGetLastError());
+                 .counts = context.workspace->take<uint32_t>(n_rows * vocab),
+                 .vocab = static_cast<int32_t>(vocab),
+                 .is_aligned = reinterpret_cast<uintptr_t>(args.logits.data) % 16 == 0 &&
+                               args.logits.stride[0] % 4 == 0};
+  CUDA_MUST(cudaFuncSetAttribute(sample_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(sizeof(Shared))));
+  launch(context.stream,
+         {.grid = dim3(kBlocks, static_cast<unsigned>(n_rows)),
+          .threads = kThreads,
+          .shared_bytes = sizeof(Shared),
+          .cluster = kBlocks},
+         sample_kernel, p);
 }
 
 }  // namespace quire::cuda

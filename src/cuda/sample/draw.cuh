@@ -1,0 +1,265 @@
+// Step 4 of ops/sample.h: which weights are kept, and the draw among them. By all threads of a
+// cluster alike.
+#pragma once
+
+#include "cuda/sample/row.cuh"
+
+namespace quire::cuda::sampling {
+
+// Which weights are kept: w > value, or w == value and the token below tie_end; and w >= floor.
+struct Cut {
+  float value = -1;
+  int32_t tie_end = 0;
+  float floor = 0;
+
+  __device__ bool keeps(float w, int32_t token) const {
+    return w >= floor && (w > value || (w == value && token < tie_end));
+  }
+  // Weights of smaller exponents are not kept.
+  __device__ float exponent_min() const {
+    return exponent_bound(fmaxf(value, floor), -1.0F, -INFINITY);
+  }
+};
+
+// The token after the `count`-th weight equal to `value`, in order of token.
+__device__ inline int32_t end_of_ties(const Row& row, const Weights& weights, float value,
+                                      int64_t count) {
+  int32_t ties = 0;
+  const auto count_ties = [&](int32_t, const float(&v)[4], int n) {
+    for (int j = 0; j < n; ++j) {
+      ties += weights.of_exponent(weights.exponent(v[j])) == value ? 1 : 0;
+    }
+  };
+  each_four(row, row.segment(), lane_of_thread(), kWarpSize, count_ties);
+  ties = warp_sum(ties);
+  if (lane_of_thread() == 0) row.shared.ties[warp_of_thread()] = ties;
+  cluster_sync();
+  int64_t before = 0;
+  int32_t end = row.p.vocab;
+  for (int s = 0; s < kSegments; ++s) {
+    const int32_t here = row.of_block(s / kWarps).ties[s % kWarps];
+    if (before + here >= count) {
+      // Every thread walks the one segment that holds the end; it is short, and this is rare.
+      const Range segment =
+          part_of(part_of({0, row.p.vocab}, s / kWarps, kBlocks), s % kWarps, kWarps);
+      for (int32_t i = segment.begin; i < segment.end; ++i) {
+        if (weights.of_exponent(weights.exponent(row.logits[i])) == value && ++before == count) {
+          return i + 1;
+        }
+      }
+    }
+    before += here;
+  }
+  return end;
+}
+
+// The end of the kept prefix of the descending order: the least bits of a weight (non-negative
+// floats order as their bits do) for which what lies above is still short of both limits, found a
+// digit at a time.
+__device__ inline Cut truncate(const Row& row, const Weights& weights) {
+  const SamplerRow& settings = row.settings;
+  Cut cut{.floor = settings.min_p};
+  if (settings.top_k <= 0 && settings.top_p >= 1) return cut;
+  uint32_t prefix = 0;  // the digits that were found
+  Above above{};
+  double p_end = 0;
+  uint32_t n_equal = 0;
+  for (int digit = 0; digit < kDigits; ++digit) {
+    // Others may still read what was found in the digit before.
+    Histogram& histogram = row.shared.histogram[digit % 2];
+    histogram.clear();
+    __syncthreads();
+    const KeyRange keys = keys_of(prefix, digit);
+    each_four_of_share(row, [&](int32_t, const float(&v)[4], int count) {
+      for (int j = 0; j < 4; ++j) {
+        const float x = weights.exponent(v[j]);
+        if (j >= count || !keys.may_hold(x)) continue;
+        const uint32_t key = __float_as_uint(weights.of_exponent(x));
+        if (keys.holds(key)) histogram.add(key, digit);
+      }
+    });
+    cluster_sync();
+    constexpr int kBinsOfBlock = kBins / kBlocks;
+    const int first_bin = static_cast<int>(cluster_rank()) * kBinsOfBlock;
+    for (int i = static_cast<int>(threadIdx.x); i < kBinsOfBlock; i += kThreads) {
+      Above bin{};
+      for (int block = 0; block < kBlocks; ++block) {
+        bin = bin + row.of_block(block).histogram[digit % 2].bin(first_bin + i);
+      }
+      row.shared.merged[i] = bin;
+    }
+    cluster_sync();
+    Above own[kBinsOfThread];
+    for (int i = 0; i < kBinsOfThread; ++i) {
+      const int bin = bin_of_thread(i);
+      own[i] = row.of_block(bin / kBinsOfBlock).merged[bin % kBinsOfBlock];
+    }
+    const Above higher = sum_of_higher_bins(own, row.shared.scan);
+    if (digit == 0) {
+      const Above all = sum_of_all_bins(row.shared.scan);
+      p_end = static_cast<double>(settings.top_p) * static_cast<double>(all.sum);
+    }
+    const auto is_kept = [&](const Above& a) {
+      return a.count == 0 ||
+             ((settings.top_k <= 0 || a.count < static_cast<uint32_t>(settings.top_k)) &&
+              (settings.top_p >= 1 || static_cast<double>(a.sum) < p_end));
+    };
+    if (threadIdx.x == 0) row.shared.found = -1;
+    __syncthreads();
+    // Bins from the highest down; the last whose higher ones leave room is the one.
+    Above at = above + higher;
+    for (int i = 0; i < kBinsOfThread; ++i) {
+      const Above next = at + own[i];
+      const int bin = bin_of_thread(i);
+      if (is_kept(at) && (bin == 0 || !is_kept(next))) {
+        row.shared.found = bin;
+        row.shared.found_above = at;
+        row.shared.warp_counts[0] = static_cast<int32_t>(own[i].count);
+      }
+      at = next;
+    }
+    __syncthreads();
+    prefix = with_digit(prefix, digit, static_cast<uint32_t>(row.shared.found));
+    above = row.shared.found_above;
+    n_equal = static_cast<uint32_t>(row.shared.warp_counts[0]);
+    cluster_sync();  // all have read the merged bins
+  }
+  cut.value = __uint_as_float(prefix);
+  double ties = n_equal;  // of weights equal to cut.value, those still kept
+  if (settings.top_k > 0) ties = min(ties, static_cast<double>(settings.top_k) - above.count);
+  if (settings.top_p < 1 && prefix != 0) {
+    const double units = static_cast<double>(units_of(cut.value));
+    if (units > 0) ties = min(ties, ceil((p_end - static_cast<double>(above.sum)) / units));
+  }
+  if (above.count == 0) ties = max(ties, 1.0);
+  cut.tie_end = row.p.vocab;
+  if (ties < n_equal) {
+    cut.tie_end = end_of_ties(row, weights, cut.value, static_cast<int64_t>(ties));
+  }
+  return cut;
+}
+
+// The lane's value and those of the lanes before it.
+__device__ inline double prefix_sum(double x) {
+  for (int step = 1; step < kWarpSize; step *= 2) {
+    const double lower = __shfl_up_sync(kFullWarp, x, step);
+    if (lane_of_thread() >= step) x += lower;
+  }
+  return x;
+}
+
+// The part at which the cumulated sum passes a target, or the last one that has any weight.
+struct Passing {
+  int part;
+  double before;  // the sum of the parts before it
+  double target;
+};
+
+// By every warp alike; parts are at most 4 a lane, and some have weight. `target_of` is given
+// the sum of all.
+template <class TargetOf>
+__device__ inline Passing passing_of(const double* sums, int n, double before,
+                                     const TargetOf& target_of) {
+  constexpr int kOfLane = kSegments / kWarpSize;
+  double own[kOfLane];
+  double of_lane = 0;
+  for (int i = 0; i < kOfLane; ++i) {
+    const int part = kOfLane * lane_of_thread() + i;
+    own[i] = part < n ? sums[part] : 0.0;
+    of_lane += own[i];
+  }
+  const double end = prefix_sum(of_lane);
+  const double target = target_of(__shfl_sync(kFullWarp, end, kWarpSize - 1));
+  double at = before + (end - of_lane);
+  int passing = n;  // of the lane's parts, the first that passes
+  int last = -1;    // and the last with any weight
+  double passing_before = 0;
+  double last_before = 0;
+  for (int i = 0; i < kOfLane; ++i) {
+    if (own[i] > 0) {
+      last = kOfLane * lane_of_thread() + i;
+      last_before = at;
+      if (at + own[i] > target && passing == n) {
+        passing = last;
+        passing_before = at;
+      }
+    }
+    at += own[i];
+  }
+  const uint32_t lanes_passing = __ballot_sync(kFullWarp, passing < n);
+  const uint32_t lanes_with = __ballot_sync(kFullWarp, last >= 0);
+  if (lanes_passing != 0) {
+    const int lane = __ffs(static_cast<int>(lanes_passing)) - 1;
+    return {__shfl_sync(kFullWarp, passing, lane), __shfl_sync(kFullWarp, passing_before, lane),
+            target};
+  }
+  const int lane = 31 - __clz(static_cast<int>(lanes_with));
+  return {__shfl_sync(kFullWarp, last, lane), __shfl_sync(kFullWarp, last_before, lane), target};
+}
+
+// The first kept token at which the cumulated weight passes uniform * (sum of the kept). All
+// threads of the block whose segment it is in return it; the others return -1.
+__device__ inline int32_t draw(const Row& row, const Weights& weights, const Cut& cut) {
+  const float exponent_min = cut.exponent_min();
+  const auto kept_weight = [&](float logit, int32_t token) {
+    const float x = weights.exponent(logit);
+    if (!(x >= exponent_min)) return 0.0F;
+    const float w = weights.of_exponent(x);
+    return cut.keeps(w, token) ? w : 0.0F;
+  };
+  const Range segment = row.segment();
+  double sum = 0;
+  each_four(row, segment, lane_of_thread(), kWarpSize,
+            [&](int32_t first, const float(&v)[4], int count) {
+              for (int j = 0; j < 4; ++j) {
+                if (j < count) sum += kept_weight(v[j], first + j);
+              }
+            });
+  sum = warp_sum(sum);
+  if (lane_of_thread() == 0) row.shared.sums[warp_of_thread()] = sum;
+  if (threadIdx.x == 0) row.shared.found = -1;
+  cluster_sync();
+  double* sums = row.shared.all_sums;
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (thread < kSegments) sums[thread] = row.of_block(thread / kWarps).sums[thread % kWarps];
+  __syncthreads();
+  // Every thread alike: the segment that passes the target.
+  const Passing passing =
+      passing_of(sums, kSegments, 0, [&](double total) { return row.settings.uniform * total; });
+  if (passing.part / kWarps != static_cast<int>(cluster_rank())) return -1;
+  // The same among sixteenths of the segment, and then among its tokens.
+  const Range found = part_of(row.share, passing.part % kWarps, kWarps);
+  const Range mine = part_of(found, warp_of_thread(), kWarps);
+  sum = 0;
+  for (int32_t i = mine.begin + lane_of_thread(); i < mine.end; i += kWarpSize) {
+    sum += kept_weight(row.logits[i], i);
+  }
+  sum = warp_sum(sum);
+  __syncthreads();
+  if (lane_of_thread() == 0) sums[warp_of_thread()] = sum;
+  __syncthreads();
+  const Passing part =
+      passing_of(sums, kWarps, passing.before, [&](double) { return passing.target; });
+  if (part.part == warp_of_thread()) {
+    double before = part.before;
+    int32_t token = -1;
+    for (int32_t first = mine.begin; first < mine.end; first += kWarpSize) {
+      const int32_t i = first + lane_of_thread();
+      const float w = i < mine.end ? kept_weight(row.logits[i], i) : 0.0F;
+      const double prefix = prefix_sum(w);
+      const uint32_t kept = __ballot_sync(kFullWarp, w > 0);
+      const uint32_t passed = __ballot_sync(kFullWarp, w > 0 && before + prefix > passing.target);
+      if (kept != 0) token = first + 31 - __clz(static_cast<int>(kept));
+      if (passed != 0) {
+        token = first + __ffs(static_cast<int>(passed)) - 1;
+        break;
+      }
+      before += __shfl_sync(kFullWarp, prefix, kWarpSize - 1);
+    }
+    if (lane_of_thread() == 0) row.shared.found = token;
+  }
+  __syncthreads();
+  return row.shared.found;
+}
+
+}  // namespace quire::cuda::sampling
