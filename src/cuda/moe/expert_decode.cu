@@ -128,7 +128,7 @@ __device__ void gate_up_format(const DecodeParams& p, const Work& work, int tile
 
 // A unit is one tile of the shared expert, or `unit` tiles of a routed one: 8 or 32 inner values of
 // all its tokens. Units go round the blocks, the shared expert's first: they are the longest.
-// Grid 2 blocks a multiprocessor, 256 threads, 32 KiB of shared memory. Each warp takes an eighth
+// Grid 2 blocks a multiprocessor, 256 threads, 16 KiB of shared memory. Each warp takes an eighth
 // of the inputs. Moves the weights once, and inputs once a unit: bound by memory.
 __global__ __launch_bounds__(kThreads, kBlocksPerSm) void gate_up_kernel(
     const __grid_constant__ DecodeParams p) {

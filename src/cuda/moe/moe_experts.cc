@@ -1,7 +1,7 @@
 // moe_experts: lists of tokens by expert, gate and up, down, weighted sum.
 //
-// Few tokens take the decode kernels, which give a row the same bits in any batch; many take those
-// that work on tiles of tokens. A deterministic context always takes the first.
+// Few tokens take the decode kernels, which give a row the same bits in any batch, 64 a turn; many
+// take those that work on tiles of tokens. A deterministic context always takes the first.
 #include <algorithm>
 
 #include "base/bytes.h"
@@ -18,7 +18,10 @@ namespace quire::cuda {
 
 namespace {
 
-constexpr int64_t kDecodeTokens = 64;
+constexpr int64_t kDecodeTokens = 64;  // of a turn of the decode kernels
+// Turns beat tiles up to here: 128 tokens in INT4 0.58 ms against 1.23 (H200,
+// docs/kernels/experts.md).
+constexpr int64_t kTurnsTokens = 192;
 constexpr int64_t kPartialBytes = int64_t{256} << 20;  // of partial sums at once
 constexpr int64_t kVector = 8;                         // inputs of a row that are read at once
 
@@ -199,7 +202,7 @@ void run_prefill(const Context& context, const ops::MoeExperts& args) {
 }  // namespace
 
 void moe_experts(const Context& context, const ops::MoeExperts& args) {
-  if (args.x[0] > kDecodeTokens && !context.deterministic) return run_prefill(context, args);
+  if (args.x[0] > kTurnsTokens && !context.deterministic) return run_prefill(context, args);
   for (int64_t begin = 0; begin < args.x[0]; begin += kDecodeTokens) {
     const int64_t n = std::min(kDecodeTokens, args.x[0] - begin);
     ops::MoeExperts part = args;
