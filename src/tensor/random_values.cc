@@ -33,7 +33,7 @@ void random_row(const RandomArray& array, int64_t row, std::byte* out) {
                           [&](int64_t c) { return random_near(bits(c), array.scale); });
       return;
     case RandomKind::e4m3:
-    case RandomKind::bytes:
+    case RandomKind::nibbles:
       break;
   }
   int64_t c = 0;

@@ -92,9 +92,16 @@ struct Values {
   double scale;
 };
 
+// What a block adds to the residual stream is small beside it: else attention, which mixes tokens,
+// would make them alike within a few layers, and routers would send all of them to the same
+// experts.
+constexpr double kBlockGain = 0.125;
+
 // A linear map keeps the size of its input: weights of deviation n_in^-1/2.
 Values values_of(const TensorSlice& tensor, bool is_scale) {
-  const double deviation = 1 / std::sqrt(static_cast<double>(tensor.whole_n_in));
+  const bool ends_a_block = cut_of(tensor.wanted.weight) == Cut::inputs;
+  const double deviation =
+      (ends_a_block ? kBlockGain : 1) / std::sqrt(static_cast<double>(tensor.whole_n_in));
   switch (tensor.wanted.storage) {
     case Storage::bf16_rows:
       return {RandomKind::normal_bf16, 1};
@@ -115,10 +122,10 @@ Values values_of(const TensorSlice& tensor, bool is_scale) {
       return {RandomKind::e4m3, 1};
     case WeightFormat::int4_group:
       if (is_scale) return {RandomKind::uniform_bf16, deviation / kNibbleDeviation};
-      return {RandomKind::bytes, 1};
+      return {RandomKind::nibbles, 1};
   }
   CHECK(false);
-  return {RandomKind::bytes, 1};
+  return {RandomKind::nibbles, 1};
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ std::vector<std::byte> made_by_rows(const RandomArray& array) {
 }
 
 constexpr RandomKind kKinds[] = {RandomKind::normal_bf16, RandomKind::uniform_bf16,
-                                 RandomKind::uniform_f32, RandomKind::e4m3, RandomKind::bytes};
+                                 RandomKind::uniform_f32, RandomKind::e4m3, RandomKind::nibbles};
 
 TEST_P(MemoryTest, RandomValuesAreTheSameBitsEverywhere) {
   for (const RandomKind kind : kKinds) {
@@ -103,7 +103,7 @@ TEST_P(MemoryTest, RandomValuesHaveTheirMoments) {
                  bf16);
   expect_moments(RandomKind::e4m3, 1.0F, 0, kE4m3Deviation,
                  [](const auto& bytes, size_t i) { return to_float(load_le<Fp8E4m3>(bytes, i)); });
-  expect_moments(RandomKind::bytes, 1.0F, -0.5, std::sqrt(21.25), [](const auto& bytes, size_t i) {
+  expect_moments(RandomKind::nibbles, 1.0F, 0, kNibbleDeviation, [](const auto& bytes, size_t i) {
     return std::to_integer<int>(bytes[i] & std::byte{15}) - 8;
   });
 }

@@ -46,7 +46,7 @@ __global__ __launch_bounds__(kThreads) void elements_kernel(const __grid_constan
         reinterpret_cast<float*>(p.out)[i] = random_near(random_bits(p.seed, index), p.scale);
         break;
       case RandomKind::e4m3:
-      case RandomKind::bytes:
+      case RandomKind::nibbles:
         p.out[i] = static_cast<std::byte>(
             random_eight(p.kind, p.seed, index / 8) >> (8 * (index % 8)) & 0xffU);
         break;
