@@ -273,9 +273,8 @@ Expected reference(const ops::MlaAttention& args) {
   for (int64_t t = 0; t < args.q_latent[0]; ++t) {
     const bool is_in_chunk = args.tokens.row_tokens_max > 1 && t >= args.tokens.n_lone;
     const bool is_fp8 = args.kv.layout->format != KvFormat::bf16;
-    const WeightRounding rounding = is_in_chunk ? kBf16Weights
-                                    : is_fp8    ? kFloat16Weights
-                                                : WeightRounding{};
+    WeightRounding rounding = is_fp8 ? kFloat16Weights : WeightRounding{};
+    if (is_in_chunk) rounding.relative = kBf16;
     std::vector<std::vector<double>> rows;
     for (int64_t j = 0; j <= args.tokens.position(t); ++j) {
       rows.push_back(stored_row(args, args.tokens.row(t), j));

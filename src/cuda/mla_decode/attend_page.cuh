@@ -36,7 +36,8 @@ struct GroupExchange {
 // Operand B of the scores: chunk, step of 16 values, two registers.
 struct Query {
   uint32_t b[kChunks][4][2];
-  float factor[2];  // of a raw score of heads 2t, 2t + 1: softmax scale, log2(e), power of two
+  // Of a raw score of heads 2t, 2t + 1: softmax scale, log2(e), power of two.
+  float factor[2];
 };
 
 // Sums so far, not normalised. Lane (g, t) has heads 2t, 2t + 1.
@@ -70,16 +71,22 @@ __device__ inline Sums empty_sums() {
   return s;
 }
 
+// The query as the producer copies it: a row a head, latent and rope behind each other, and 16
+// bytes more so that the rows of eight heads lie in different banks.
+inline constexpr int kQueryRowBytes = 2 * kRowValues;
+inline constexpr int kQueryRowStride = kQueryRowBytes + 16;
+
 // The lane's values of a chunk of the query: operand B for the order in which score_tokens numbers
 // the 16 values of a step. FP8: a lane's 16 bytes of a row are four steps of four; BF16: as tiles
 // are loaded.
 template <KvFormat kFormat>
-__device__ inline void load_chunk(const bf16* chunk, uint32_t (&b)[4][2]) {
+__device__ inline void load_chunk(const std::byte* chunk, uint32_t (&b)[4][2]) {
   const int t = lane_of_thread() % 4;
   if constexpr (kFormat == KvFormat::bf16) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i)
+    for (int i = 0; i < 8; ++i) {
       b[i / 2][i % 2] = reinterpret_cast<const uint32_t*>(chunk)[4 * i + t];
+    }
   } else {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -94,33 +101,34 @@ __device__ inline void load_chunk(const bf16* chunk, uint32_t (&b)[4][2]) {
 
 // The query of the lane's head, g. `factor`: of a score, before softmax.
 template <KvFormat kFormat>
-__device__ inline void load_query(const bf16* latent, const bf16* rope, float factor, Query* q) {
+__device__ inline void load_query(const std::byte* rows, float factor, Query* q) {
+  const std::byte* row = rows + lane_of_thread() / 4 * kQueryRowStride;
 #pragma unroll
   for (int chunk = 0; chunk < kChunks; ++chunk) {
-    load_chunk<kFormat>(chunk < kLatentChunks ? latent + 64 * chunk : rope, q->b[chunk]);
+    load_chunk<kFormat>(row + 128 * chunk, q->b[chunk]);
   }
   q->factor[0] = q->factor[1] = factor;
   if constexpr (kFormat != KvFormat::bf16) {
-    float largest = 0;
+    const auto pair_of = [&](int i) -> uint32_t& { return q->b[i / 8][i / 2 % 4][i % 2]; };
+    bf16x2 most = __float2bfloat162_rn(0);
 #pragma unroll
     for (int i = 0; i < kChunks * 8; ++i) {
-      const uint32_t pair = q->b[i / 8][i / 2 % 4][i % 2];
-      const float2 values = __bfloat1622float2(*reinterpret_cast<const bf16x2*>(&pair));
-      largest = fmaxf(largest, fmaxf(fabsf(values.x), fabsf(values.y)));
+      most = __hmax2(most, __habs2(*reinterpret_cast<const bf16x2*>(&pair_of(i))));
     }
+    float largest = fmaxf(__low2float(most), __high2float(most));
     for (int step = 1; step < 4; step *= 2) {
       largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, step));
     }
     // The largest value comes to lie in [2^14, 2^15). 0, infinity and denormals have no exponent to
     // speak of, and need none.
     const int exponent = min(14 - (static_cast<int>(__float_as_uint(largest) >> 23) - 127), 126);
-    const float power = power_of_two(exponent);
+    const bf16x2 power = __float2bfloat162_rn(power_of_two(exponent));
 #pragma unroll
     for (int i = 0; i < kChunks * 8; ++i) {
-      uint32_t& pair = q->b[i / 8][i / 2 % 4][i % 2];
-      const float2 values = __bfloat1622float2(*reinterpret_cast<const bf16x2*>(&pair));
-      const half2 converted = __floats2half2_rn(values.x * power, values.y * power);
-      pair = *reinterpret_cast<const uint32_t*>(&converted);
+      const float2 values =
+          __bfloat1622float2(__hmul2(*reinterpret_cast<const bf16x2*>(&pair_of(i)), power));
+      const half2 converted = __floats2half2_rn(values.x, values.y);
+      pair_of(i) = *reinterpret_cast<const uint32_t*>(&converted);
     }
     const int t = lane_of_thread() % 4;
     for (int j = 0; j < 2; ++j) {

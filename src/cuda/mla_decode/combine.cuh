@@ -5,115 +5,99 @@
 
 namespace quire::cuda {
 
-inline constexpr int kCombineThreads = kHeadTile * kWarpSize;
+inline constexpr int kCombineThreads = 256;
+
+// What one thread has of two heads: sums of two latents each, and their softmax.
+struct CombinedSums {
+  float4 out{0, 0, 0, 0};                      // of heads 0, 1, 0, 1
+  float4 softmax{-INFINITY, 0, -INFINITY, 0};  // {largest, total} of heads 0, 1
+
+  // `count` of these are added at once, in order.
+  template <int kCount>
+  __device__ void add(const float4 (&outs)[kCount], const float4 (&softmaxes)[kCount], int count) {
+    float2 largest{softmax.x, softmax.z};
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (i >= count) break;
+      largest.x = fmaxf(largest.x, softmaxes[i].x);
+      largest.y = fmaxf(largest.y, softmaxes[i].z);
+    }
+    // Nothing yet: -inf - -inf is NaN.
+    const float2 shrink{softmax.y == 0 ? 0 : exp2_fast(softmax.x - largest.x),
+                        softmax.w == 0 ? 0 : exp2_fast(softmax.z - largest.y)};
+    out = {out.x * shrink.x, out.y * shrink.y, out.z * shrink.x, out.w * shrink.y};
+    softmax = {largest.x, softmax.y * shrink.x, largest.y, softmax.w * shrink.y};
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      if (i >= count) break;
+      const float2 weight{exp2_fast(softmaxes[i].x - largest.x),
+                          exp2_fast(softmaxes[i].z - largest.y)};
+      out.x += outs[i].x * weight.x;
+      out.y += outs[i].y * weight.y;
+      out.z += outs[i].z * weight.x;
+      out.w += outs[i].w * weight.y;
+      softmax.y += softmaxes[i].y * weight.x;
+      softmax.w += softmaxes[i].w * weight.y;
+    }
+  }
+};
 
 // Shared memory of a combination.
 struct CombineScratch {
-  float4 sums[kCombineThreads];
-  float totals[kHeadTile];
-  float weights[];  // [part, 8]
-
-  static constexpr int64_t bytes(int n_parts) {
-    return static_cast<int64_t>(sizeof(CombineScratch)) + int64_t{n_parts} * kHeadTile * 4;
-  }
+  float4 out[kCombineThreads];
+  float4 softmax[kCombineThreads];
 };
 
 __device__ inline void combine_sync() {
   asm volatile("bar.sync 3, %0;" ::"n"(kCombineThreads) : "memory");
 }
 
-// What every part counts, and the total of all weights: a warp a head, a lane every 32nd part.
-__device__ inline void weigh_parts(const PartialSums& partial, const TokenParts& parts,
-                                   int head_group, CombineScratch* s) {
-  constexpr int kAtOnce = 4;
-  const int lane = lane_of_thread();
-  const int head = warp_of_thread();
-  const auto softmax = [&](int part) {
-    return __ldcg(&partial.softmax[partial.index_of(parts, part, head_group) * kHeadTile + head]);
-  };
-  float2 first[kAtOnce];
-#pragma unroll
-  for (int i = 0; i < kAtOnce; ++i) {
-    const int part = lane + i * kWarpSize;
-    first[i] = part < parts.n_parts ? softmax(part) : float2{-INFINITY, 0};
-  }
-  float largest = -INFINITY;
-#pragma unroll
-  for (int i = 0; i < kAtOnce; ++i) largest = fmaxf(largest, first[i].x);
-  for (int part = lane + kAtOnce * kWarpSize; part < parts.n_parts; part += kWarpSize) {
-    largest = fmaxf(largest, softmax(part).x);
-  }
-  largest = warp_max(largest);
-  float total = 0;
-  const auto weigh = [&](int part, const float2& of_part) {
-    const float weight = exp2_fast(of_part.x - largest);
-    s->weights[part * kHeadTile + head] = weight;
-    total += of_part.y * weight;
-  };
-#pragma unroll
-  for (int i = 0; i < kAtOnce; ++i) {
-    const int part = lane + i * kWarpSize;
-    if (part < parts.n_parts) weigh(part, first[i]);
-  }
-  for (int part = lane + kAtOnce * kWarpSize; part < parts.n_parts; part += kWarpSize) {
-    weigh(part, softmax(part));
-  }
-  total = warp_sum(total);
-  if (lane == 0) s->totals[head] = total;
-}
-
 // Vectors [begin, end) of a token's sums, by kCombineThreads threads: out = sum over its parts, in
-// an order that depends on their number alone. No columns of threads: the parts in turn.
+// an order that depends on their number and on end - begin. `begin` is a multiple of 4.
 template <KvFormat kFormat>
 __device__ inline void combine_vectors(const PartialSums& partial, const DecodeOutput& out,
                                        int token, const TokenParts& parts, int head_group,
                                        int begin, int end, CombineScratch* s) {
   constexpr int kAtOnce = 4;
   const int thread = static_cast<int>(threadIdx.x);
-  weigh_parts(partial, parts, head_group, s);
-  combine_sync();
   int columns = 8;
   while (columns < kCombineThreads && columns < end - begin) columns *= 2;
-  const int turns = kCombineThreads / columns;  // parts under way at once
-  const int head = 2 * (thread % 4);            // begin and columns are multiples of 4
+  const int turns = kCombineThreads / columns;  // parts under way at once, each in its threads
+  const int turn = thread / columns;
+#pragma unroll 1
   for (int first = begin; first < end; first += columns) {
     const int vector = first + thread % columns;
-    float4 sum{0, 0, 0, 0};
-    for (int part = thread / columns; part < parts.n_parts; part += kAtOnce * turns) {
-      float4 of_part[kAtOnce];
+    CombinedSums sums;
+#pragma unroll 1
+    for (int part = turn; part < parts.n_parts && vector < end; part += kAtOnce * turns) {
+      const int count = min((parts.n_parts - part - 1) / turns + 1, kAtOnce);
+      float4 outs[kAtOnce];
+      float4 softmaxes[kAtOnce];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        of_part[i] = {0, 0, 0, 0};
-        if (part + i * turns < parts.n_parts && vector < end) {
-          of_part[i] = __ldcg(
-              &partial.out[partial.index_of(parts, part + i * turns, head_group) * kSumVectors +
-                           vector]);
-        }
+        if (i >= count) break;
+        const int64_t index = partial.index_of(parts, part + i * turns, head_group);
+        outs[i] = __ldcg(&partial.out[index * kSumVectors + vector]);
+        softmaxes[i] = __ldcg(reinterpret_cast<const float4*>(
+            &partial.softmax[index * kHeadTile + 2 * (vector % 4)]));
       }
-#pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
-        if (part + i * turns >= parts.n_parts) break;
-        const float2 weight =
-            *reinterpret_cast<const float2*>(&s->weights[(part + i * turns) * kHeadTile + head]);
-        sum.x += of_part[i].x * weight.x;
-        sum.y += of_part[i].y * weight.y;
-        sum.z += of_part[i].z * weight.x;
-        sum.w += of_part[i].w * weight.y;
-      }
+      sums.add(outs, softmaxes, count);
     }
-    if (turns > 1) {
-      s->sums[thread] = sum;
+    // Turns that had a part are added up as a tree.
+#pragma unroll 1
+    for (int half = turns / 2; half > 0; half /= 2) {
+      s->out[thread] = sums.out;
+      s->softmax[thread] = sums.softmax;
       combine_sync();
-      for (int turn = 1; thread < columns && turn < turns; ++turn) {
-        const float4 other = s->sums[turn * columns + thread];
-        sum.x += other.x;
-        sum.y += other.y;
-        sum.z += other.z;
-        sum.w += other.w;
+      if (turn < half && turn + half < parts.n_parts) {
+        const float4 outs[1] = {s->out[thread + half * columns]};
+        const float4 softmaxes[1] = {s->softmax[thread + half * columns]};
+        sums.add(outs, softmaxes, 1);
       }
+      combine_sync();
     }
-    if (thread < columns && vector < end) {
-      out.store<kFormat>(token, head_group, vector, sum, {s->totals[head], s->totals[head + 1]});
+    if (turn == 0 && vector < end) {
+      out.store<kFormat>(token, head_group, vector, sums.out, {sums.softmax.y, sums.softmax.w});
     }
   }
 }

@@ -1,4 +1,3 @@
-#include "base/check.h"
 #include "cuda/common/launch.cuh"
 #include "cuda/mla_decode/combine.cuh"
 #include "cuda/mla_decode/combine_parts.h"
@@ -11,12 +10,12 @@ namespace {
 constexpr int kVectors = 64;  // of a block; the same for every batch, as the order of sums must be
 
 // One token, 8 heads, 64 of the 1,024 vectors of its sums. Grid (16, head groups, tokens), 256
-// threads, 32 bytes of shared memory a part and 4 KiB. Reads 16 KiB and 64 bytes a part; bound by
-// latency: a few loads of the second-level cache one after another.
+// threads, 8 KiB of shared memory. Reads 16 KiB and 64 bytes a part; bound by latency: a few loads
+// of the second-level cache one after another.
 template <KvFormat kFormat>
 __global__ __launch_bounds__(kCombineThreads) void combine_kernel(
     const __grid_constant__ CombineParams p) {
-  extern __shared__ __align__(16) std::byte memory[];
+  __shared__ CombineScratch scratch;
   wait_for_earlier_kernels();
   let_next_kernel_begin();
   const int token = static_cast<int>(blockIdx.z);
@@ -24,7 +23,7 @@ __global__ __launch_bounds__(kCombineThreads) void combine_kernel(
   if (parts.n_parts == 1) return;
   const int begin = static_cast<int>(blockIdx.x) * kVectors;
   combine_vectors<kFormat>(p.partial, p.out, token, parts, static_cast<int>(blockIdx.y), begin,
-                           begin + kVectors, reinterpret_cast<CombineScratch*>(memory));
+                           begin + kVectors, &scratch);
 }
 
 }  // namespace
@@ -33,9 +32,7 @@ void combine_parts(cudaStream_t stream, const CombineParams& p) {
   const LaunchShape shape{
       .grid = dim3(kSumVectors / kVectors, static_cast<unsigned>(p.partial.n_head_groups),
                    static_cast<unsigned>(p.n_tokens)),
-      .threads = kCombineThreads,
-      .shared_bytes = CombineScratch::bytes(p.parts_max)};
-  CHECK(shape.shared_bytes <= 48 << 10);
+      .threads = kCombineThreads};
   switch (p.format) {
     case KvFormat::bf16:
       launch(stream, shape, combine_kernel<KvFormat::bf16>, p);

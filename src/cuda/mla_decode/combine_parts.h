@@ -9,7 +9,6 @@ struct CombineParams {
   PartialSums partial;
   DecodeOutput out;
   int n_tokens;
-  int parts_max;  // of a token
   KvFormat format;
 };
 

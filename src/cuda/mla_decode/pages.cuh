@@ -44,7 +44,7 @@ struct PageShape<KvFormat::fp8_e4m3_584> {
   static constexpr int kRowBytes = kRowValues;
   static constexpr int kSegments = 4;
   static constexpr int kTailBytes = 8 * kPageTokens;  // two float32 scales a token
-  static constexpr int kStages = 5;
+  static constexpr int kStages = 3;
   static constexpr int kWeightParts = 1;  // float16
   __device__ static constexpr int token_of(int q, int i) { return 16 * (i / 2) + 2 * q + i % 2; }
   __device__ static constexpr int tile_of(int token) { return token % 16 / 2; }

@@ -9,7 +9,8 @@ namespace quire::cuda {
 inline constexpr int kSumVectors = kTiles * kGroupThreads;  // of 16 bytes, a part
 
 struct PartialSums {
-  float4* out;        // [part, head group, tile, thread of group]: as lanes hold it, not normalised
+  // [part, head group, tile, thread of group]: as lanes hold it, not normalised.
+  float4* out;
   float2* softmax;    // [part, head group, 8] {largest score, total of weights}
   TokenParts* parts;  // [n_tokens]; fixed cut only
   int n_head_groups;
@@ -46,15 +47,14 @@ struct DecodeOutput {
     for (int j = 0; j < 2; ++j) {
       if (first_head + j >= n_heads) break;
       bf16* to = data + token * stride[0] + (first_head + j) * stride[1] + latent;
-      const bf16 first =
-          __float2bfloat16_rn(__fdiv_rn(j == 0 ? sum.x : sum.y, j == 0 ? total.x : total.y));
-      const bf16 second =
-          __float2bfloat16_rn(__fdiv_rn(j == 0 ? sum.z : sum.w, j == 0 ? total.x : total.y));
+      const float inverse = __frcp_rn(j == 0 ? total.x : total.y);
+      const bf16x2 pair = __floats2bfloat162_rn((j == 0 ? sum.x : sum.y) * inverse,
+                                                (j == 0 ? sum.z : sum.w) * inverse);
       if constexpr (Shape::latent_of(0, 1) == 1) {
-        *reinterpret_cast<bf16x2*>(to + Shape::latent_of(g, 0)) = {first, second};
+        *reinterpret_cast<bf16x2*>(to + Shape::latent_of(g, 0)) = pair;
       } else {
-        to[Shape::latent_of(g, 0)] = first;
-        to[Shape::latent_of(g, 1)] = second;
+        to[Shape::latent_of(g, 0)] = pair.x;
+        to[Shape::latent_of(g, 1)] = pair.y;
       }
     }
   }

@@ -20,7 +20,8 @@ namespace quire::cuda {
 
 enum class Cut : uint8_t { even, fixed };
 
-inline constexpr int kFixedChunkPages = 16;
+inline constexpr int kFixedChunkLog2 = 4;
+inline constexpr int kFixedChunkPages = 1 << kFixedChunkLog2;
 inline constexpr int kPlacesMin = 2;  // of an even share: a page for each group of a block
 
 struct SplitPlan {
@@ -31,8 +32,11 @@ struct SplitPlan {
   int table_max;  // pages a token can have: the width of the page table
   Cut cut;
 
-  __host__ __device__ int chunk_pages() const { return cut == Cut::even ? 1 : kFixedChunkPages; }
-  __host__ __device__ int chunks_max() const { return (table_max - 1) / chunk_pages() + 1; }
+  __host__ __device__ int chunk_log2() const { return cut == Cut::even ? 0 : kFixedChunkLog2; }
+  __host__ __device__ int chunks_of(int n_pages) const {
+    return ((n_pages - 1) >> chunk_log2()) + 1;
+  }
+  __host__ __device__ int chunks_max() const { return chunks_of(table_max); }
   // Parts of all tokens: `even` needs two a share, for a token that began before it and for one
   // that goes on behind it; all others are whole.
   __host__ __device__ int64_t parts_max() const {
@@ -42,9 +46,7 @@ struct SplitPlan {
   __device__ int pages_of(int token) const {
     return min(max(position[token], 0) / kPageTokens + 1, table_max);
   }
-  __device__ int places_of(int token) const {
-    return overhead + (pages_of(token) - 1) / chunk_pages() + 1;
-  }
+  __device__ int places_of(int token) const { return overhead + chunks_of(pages_of(token)); }
 #endif
 };
 
@@ -69,12 +71,15 @@ struct Share {
   int begin, end;
   int token;
   int token_begin;  // first place of that token
-  int length;       // of the whole line
-  int n_shares;     // that have a place at all
+  // Of all shares: the first n_longer have one place more than the others.
+  int places;
+  int n_longer;
 
+  __device__ int begin_of(int share) const { return share * places + min(share, n_longer); }
   // The share that has a place.
   __device__ int share_of(int place) const {
-    return static_cast<int>(((int64_t{place} + 1) * n_shares - 1) / length);
+    const int longer = n_longer * (places + 1);  // places of the first shares
+    return place < longer ? place / (places + 1) : (place - longer) / places + n_longer;
   }
 };
 
@@ -105,20 +110,18 @@ __device__ inline void find_share(const SplitPlan& plan, int index, Share* share
   // No share is empty: the parts of a token are then in neighbouring shares.
   const int places_min = plan.cut == Cut::even ? kPlacesMin : 1;
   const int n_shares = max(min(plan.n_shares, length / places_min), 1);
+  Share share{.token = plan.n_tokens, .places = length / n_shares, .n_longer = length % n_shares};
+  share.begin = share.begin_of(index);
+  share.end = share.begin_of(index + 1);
   if (index >= n_shares) {
-    if (thread == 0) *shared = {.token = plan.n_tokens};
-  } else {
-    const auto begin = static_cast<int>(int64_t{length} * index / n_shares);
-    if (before <= begin && begin < before + sum) {  // true for one thread
-      int token = first;
-      while (before + plan.places_of(token) <= begin) before += plan.places_of(token++);
-      *shared = {.begin = begin,
-                 .end = static_cast<int>(int64_t{length} * (index + 1) / n_shares),
-                 .token = token,
-                 .token_begin = before,
-                 .length = length,
-                 .n_shares = n_shares};
+    if (thread == 0) *shared = share;
+  } else if (before <= share.begin && share.begin < before + sum) {  // true for one thread
+    share.token = first;
+    while (before + plan.places_of(share.token) <= share.begin) {
+      before += plan.places_of(share.token++);
     }
+    share.token_begin = before;
+    *shared = share;
   }
   __syncthreads();
 }
@@ -144,8 +147,8 @@ class PartWalk {
         if (plan_.cut == Cut::fixed) end = begin + 1;
         next_ = end;
         part->token = token_;
-        part->page_begin = (begin - first) * plan_.chunk_pages();
-        part->page_end = min((end - first) * plan_.chunk_pages(), pages);
+        part->page_begin = (begin - first) << plan_.chunk_log2();
+        part->page_end = min((end - first) << plan_.chunk_log2(), pages);
         place(part, begin - first, first, last);
         return true;
       }
