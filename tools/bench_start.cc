@@ -112,6 +112,7 @@ Result<StartOptions> read_options(const CLI::App& command) {
   EngineSettings& settings = out.settings;
   settings.kv_format =
       TRY(parse_kv_format(option_value<std::string>(command, "--kv-cache-dtype", "auto")));
+  settings.pool_size = PoolSize::all_there_is;
   settings.running_requests_max = option_value(command, "--max-running-requests", 64);
   settings.context_tokens = option_value(command, "--context-length", settings.context_tokens);
   settings.chunked_prefill_tokens =

@@ -51,8 +51,8 @@ Result<std::array<uint8_t, 16>> model_lineage(const LoadedModel& loaded) {
   return lineage;
 }
 
-// Pages of a pool on a host, whose memory nobody can promise: what was asked for.
-int64_t pages_on_host(const EngineSettings& settings, int32_t context_tokens) {
+// What was asked for: all there is to go by on a host, whose memory nobody can promise.
+int64_t pages_asked(const EngineSettings& settings, int32_t context_tokens) {
   const int64_t tokens = settings.kv_tokens > 0 ? settings.kv_tokens
                                                 : int64_t{settings.running_requests_max} *
                                                       round_up(context_tokens, kPageTokens);
@@ -62,10 +62,11 @@ int64_t pages_on_host(const EngineSettings& settings, int32_t context_tokens) {
 // Pages of the pool, with the null page. Everything else that the backend will hold is there.
 Result<int32_t> pool_pages(const EngineSettings& settings, int32_t context_tokens, Backend& backend,
                            const KvPageLayout& layout) {
-  int64_t pages = pages_on_host(settings, context_tokens);
+  int64_t pages = pages_asked(settings, context_tokens);
   if (!backend.reads_host_memory()) {
     const MemoryInfo memory = backend.memory_info();
-    const int64_t pages_wanted = div_up(settings.kv_tokens, kPageTokens);
+    const bool takes_all = settings.pool_size == PoolSize::all_there_is && settings.kv_tokens == 0;
+    const int64_t pages_wanted = takes_all ? 0 : pages;
     // A pool that cannot hold one request of half the context is of no use to anybody.
     const int64_t useful = div_up(context_tokens, 2 * kPageTokens);
     pages = TRY(pages_in_budget({.total_bytes = memory.total,

@@ -14,6 +14,11 @@
 
 namespace quire {
 
+enum class PoolSize : uint8_t {
+  for_requests,  // every running request its whole context, or as much as a device has room for
+  all_there_is,  // of a device, what mem_fraction leaves: for servers, which keep prefixes
+};
+
 struct EngineSettings {
   KvFormat kv_format = KvFormat::bf16;
   Activation activation = Activation::bf16;
@@ -21,9 +26,8 @@ struct EngineSettings {
   int32_t context_tokens = 0;         // 0: as long as the model allows
   int32_t running_requests_max = 16;  // at once
   int32_t queued_requests_max = 64;   // waiting beside them
-  // Of the pool, at most; 0: on a CPU every running request its whole context, on a device all that
-  // mem_fraction leaves.
-  int64_t kv_tokens = 0;
+  int64_t kv_tokens = 0;              // of the pool, at most; 0: as pool_size says
+  PoolSize pool_size = PoolSize::for_requests;
   double mem_fraction = kMemFraction;  // of a device's memory, for all of it
   int32_t chunked_prefill_tokens = 0;  // 0: kPrefillTokensCpu or kPrefillTokensCuda
   bool prefix_cache = true;

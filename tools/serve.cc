@@ -182,6 +182,7 @@ class Server {
                        .running_requests_max = options_.max_running_requests,
                        .queued_requests_max = options_.max_queued_requests,
                        .kv_tokens = options_.max_total_tokens,
+                       .pool_size = PoolSize::all_there_is,
                        .mem_fraction = options_.mem_fraction_static,
                        .chunked_prefill_tokens = options_.chunked_prefill_size,
                        .prefix_cache = !options_.disable_radix_cache,
