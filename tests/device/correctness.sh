@@ -1,0 +1,41 @@
+#!/bin/bash
+# correctness.sh BIN: the op cases, the goldens and compute-sanitizer on a machine with a device.
+# BIN is the folder of ops_test and golden_test. Ends with a line a check; exit code 1 if one
+# failed.
+set -u
+bin=${1:?usage: correctness.sh BIN}
+seconds=${2:-120} # at most, each
+summary=()
+failed=0
+
+check() { # NAME COMMAND...
+  local name=$1 begin=$SECONDS log result
+  shift
+  log=$(mktemp)
+  if timeout "$seconds" "$@" > "$log" 2>&1; then
+    result=$(grep -E 'PASSED|(ERROR|RACECHECK) SUMMARY' "$log" | tail -1)
+    summary+=("ok      $name ($((SECONDS - begin)) s): $result")
+  else
+    summary+=("FAILED  $name (code $?)")
+    failed=1
+    tail -25 "$log"
+  fi
+  rm -f "$log"
+}
+
+# Cases small enough for a tool that slows a kernel down a hundredfold: one of each kind of kernel.
+sanitized='AttentionTest.MlaMatchesTheReference/cuda:KvAppendTest.*/cuda:MoeTest.*/cuda'
+sanitized+=':LinearTest.*/cuda:PointwiseTest.*/cuda:SampleTest.*/cuda'
+
+check "ops_test, every case" "$bin/ops_test" --gtest_filter='*/cuda*' --gtest_brief=1
+check "golden_test" "$bin/golden_test" --gtest_filter='*Cuda*' --gtest_brief=1
+if command -v compute-sanitizer > /dev/null; then
+  for tool in memcheck racecheck initcheck; do
+    check "compute-sanitizer $tool" compute-sanitizer --tool "$tool" --error-exitcode 9 \
+      "$bin/ops_test" --gtest_filter="$sanitized" --gtest_brief=1
+  done
+else
+  summary+=("absent  compute-sanitizer")
+fi
+printf '%s\n' "${summary[@]}"
+exit "$failed"
