@@ -8,6 +8,10 @@ void add_bench_command(CLI::App& app, ExitCode* exit_code) {
   bench->require_subcommand(1);
   add_bench_offline(*bench, exit_code);
   add_bench_start(*bench, exit_code);
+  add_bench_op(*bench, exit_code);
+  add_bench_decode(*bench, exit_code);
+  add_bench_prefill(*bench, exit_code);
+  add_bench_capacity(*bench, exit_code);
   add_bench_serve(*bench, exit_code);
 }
 

@@ -7,6 +7,10 @@ namespace quire {
 
 void add_bench_offline(CLI::App& bench, ExitCode* exit_code);
 void add_bench_start(CLI::App& bench, ExitCode* exit_code);
+void add_bench_op(CLI::App& bench, ExitCode* exit_code);
+void add_bench_decode(CLI::App& bench, ExitCode* exit_code);
+void add_bench_prefill(CLI::App& bench, ExitCode* exit_code);
+void add_bench_capacity(CLI::App& bench, ExitCode* exit_code);
 void add_bench_serve(CLI::App& bench, ExitCode* exit_code);
 
 }  // namespace quire

@@ -29,20 +29,6 @@ int threads_of(const ModelSource& source) {
   return source.n_threads > 0 ? source.n_threads : usable;
 }
 
-Result<std::unique_ptr<Backend>> make_backend(const ModelSource& source) {
-  if (source.device == "cpu") return make_cpu_backend(threads_of(source));
-  if (source.device == "cuda") {
-#ifdef QUIRE_CUDA
-    return make_cuda_backend(
-        {.deterministic = source.deterministic ? Deterministic::yes : Deterministic::no});
-#else
-    return unsupported("--device cuda: this build has no CUDA backend");
-#endif
-  }
-  return invalid_argument(
-      format("--device: expected cpu or cuda, found '%s'", excerpt(source.device).c_str()));
-}
-
 // Whose part the model is, given what the folder holds and what was asked for.
 Result<Partition> agree_on_partition(const ModelSource& source,
                                      const std::optional<Partition>& in_folder) {
@@ -69,6 +55,20 @@ Result<LoadFormat> parse_load_format(const std::string& text) {
 }
 
 }  // namespace
+
+Result<std::unique_ptr<Backend>> make_backend(const ModelSource& source) {
+  if (source.device == "cpu") return make_cpu_backend(threads_of(source));
+  if (source.device == "cuda") {
+#ifdef QUIRE_CUDA
+    return make_cuda_backend(
+        {.deterministic = source.deterministic ? Deterministic::yes : Deterministic::no});
+#else
+    return unsupported("--device cuda: this build has no CUDA backend");
+#endif
+  }
+  return invalid_argument(
+      format("--device: expected cpu or cuda, found '%s'", excerpt(source.device).c_str()));
+}
 
 void add_model_source_flags(CLI::App& command) {
   command.add_option("--model-path,--model", "Folder with config.json and safetensors")->required();

@@ -41,6 +41,10 @@ struct ModelSource {
 void add_model_source_flags(CLI::App& command);
 Result<ModelSource> read_model_source(const CLI::App& command);
 
+// The backend that a source names, without a model. Errors: invalid_argument; unsupported; as
+// make_cuda_backend.
+Result<std::unique_ptr<Backend>> make_backend(const ModelSource& source);
+
 // Members are destroyed in reverse order: a Model made from it must be gone before it is.
 struct LoadedModel {
   std::string dir;

@@ -58,6 +58,8 @@ class ModelExecutor final : public Executor {
   bool is_done(TicketId ticket) override;
   void wait(TicketId ticket) override;
 
+  // The pool itself, for a bench that finds out whether its memory is there.
+  std::byte* pool() const { return pool_.data(); }
   int64_t pool_bytes() const { return pool_.bytes(); }
   // Decode batch sizes that are recorded; 0 when steps are not.
   size_t n_recordings() const { return recordings_.size(); }
