@@ -1,10 +1,11 @@
 #!/bin/bash
-# correctness.sh BIN: the op cases, the goldens and compute-sanitizer on a machine with a device.
-# BIN is the folder of ops_test and golden_test. Ends with a line a check; exit code 1 if one
+# correctness.sh BIN [SECONDS]: the op cases, the goldens, the engine and compute-sanitizer on a
+# machine with a device, each for at most SECONDS. BIN is the folder of ops_test, golden_test and
+# engine_device_test. Ends with a line a check; exit code 1 if one
 # failed.
 set -u
 bin=${1:?usage: correctness.sh BIN}
-seconds=${2:-120} # at most, each
+seconds=${2:-120}
 summary=()
 failed=0
 
@@ -29,6 +30,7 @@ sanitized+=':LinearTest.*/cuda:PointwiseTest.*/cuda:SampleTest.*/cuda'
 
 check "ops_test, every case" "$bin/ops_test" --gtest_filter='*/cuda*' --gtest_brief=1
 check "golden_test" "$bin/golden_test" --gtest_filter='*Cuda*' --gtest_brief=1
+check "engine_device_test" "$bin/engine_device_test" --gtest_brief=1
 if command -v compute-sanitizer > /dev/null; then
   for tool in memcheck racecheck initcheck; do
     check "compute-sanitizer $tool" compute-sanitizer --tool "$tool" --error-exitcode 9 \
