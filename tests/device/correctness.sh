@@ -1,24 +1,24 @@
 #!/bin/bash
 # correctness.sh BIN [SECONDS]: the op cases, the goldens, the engine and compute-sanitizer on a
 # machine with a device, each for at most SECONDS. BIN is the folder of ops_test, golden_test and
-# engine_device_test. Ends with a line a check; exit code 1 if one
-# failed.
+# engine_device_test. Ends with a line a check; exit code 1 if one failed.
 set -u
-bin=${1:?usage: correctness.sh BIN}
+bin=${1:?usage: correctness.sh BIN [SECONDS]}
 seconds=${2:-120}
-summary=()
-failed=0
+summary=$(mktemp)
 
 check() { # NAME COMMAND...
-  local name=$1 begin=$SECONDS log result
+  local name=$1 begin=$SECONDS log code result
   shift
   log=$(mktemp)
-  if timeout "$seconds" "$@" > "$log" 2>&1; then
-    result=$(grep -E 'PASSED|(ERROR|RACECHECK) SUMMARY' "$log" | tail -1)
-    summary+=("ok      $name ($((SECONDS - begin)) s): $result")
+  timeout "$seconds" "$@" > "$log" 2>&1
+  code=$?
+  result=$(grep -E 'PASSED|(ERROR|RACECHECK) SUMMARY' "$log" | tr '\n' ' ')
+  if [ "$code" -eq 0 ]; then
+    echo "ok      $name ($((SECONDS - begin)) s): $result" >> "$summary"
   else
-    summary+=("FAILED  $name (code $?)")
-    failed=1
+    echo "FAILED  $name (code $code, $((SECONDS - begin)) s): $result" >> "$summary"
+    echo "== $name"
     tail -25 "$log"
   fi
   rm -f "$log"
@@ -34,10 +34,11 @@ check "engine_device_test" "$bin/engine_device_test" --gtest_brief=1
 if command -v compute-sanitizer > /dev/null; then
   for tool in memcheck racecheck initcheck; do
     check "compute-sanitizer $tool" compute-sanitizer --tool "$tool" --error-exitcode 9 \
-      "$bin/ops_test" --gtest_filter="$sanitized" --gtest_brief=1
+      "$bin/ops_test" --gtest_filter="$sanitized" --gtest_brief=1 &
   done
+  wait
 else
-  summary+=("absent  compute-sanitizer")
+  echo "absent  compute-sanitizer" >> "$summary"
 fi
-printf '%s\n' "${summary[@]}"
-exit "$failed"
+cat "$summary"
+! grep -q '^FAILED' "$summary"
