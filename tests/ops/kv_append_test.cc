@@ -114,12 +114,13 @@ TEST_P(KvAppendTest, AppendLatentIsItsParts) {
         backend(), filled(rng, Values::normal, HostArray<Bf16, 1>(int64_t{c.rank})));
     const DeviceArray<Bf16, 1> q_norm(backend(),
                                       filled(rng, Values::normal, HostArray<Bf16, 1>(q_dim)));
-    const DeviceArray<float, 2> cos(
-        backend(),
-        filled(rng, Values::normal, HostArray<float, 2>(int64_t{256}, int64_t{c.rope_dim / 2})));
-    const DeviceArray<float, 2> sin(
-        backend(),
-        filled(rng, Values::normal, HostArray<float, 2>(int64_t{256}, int64_t{c.rope_dim / 2})));
+    int64_t n_positions = 1;
+    for (const int32_t at : cache.all_position.values) {
+      n_positions = std::max(n_positions, at + int64_t{1});
+    }
+    const HostArray<float, 2> angles(n_positions, int64_t{c.rope_dim / 2});
+    const DeviceArray<float, 2> cos(backend(), filled(rng, Values::normal, angles));
+    const DeviceArray<float, 2> sin(backend(), filled(rng, Values::normal, angles));
     const PagedKv kv = cache.on(backend());
     ops::append_latent(backend(), {.kv = kv,
                                    .tokens = tokens,
