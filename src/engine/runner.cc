@@ -71,7 +71,7 @@ Status ModelExecutor::allocate_all() {
     slot.results = TRY(allocate_host(backend_, results_bytes, "results of a step"));
     slot.fence = backend_.make_fence();
   }
-  page_bytes_.resize(static_cast<size_t>(page_bytes));
+  page_bytes_ = TRY(allocate_host(backend_, page_bytes, "a page on the host"));
   live_.reserve(static_cast<size_t>(limits_.rows_max));
   return {};
 }

@@ -136,8 +136,8 @@ class ModelExecutor final : public Executor {
   StepWriter writer_;
   RecentTokens recent_;
   DecodeRecordings recordings_;
-  std::vector<LiveRow> live_;          // of the step being submitted
-  std::vector<std::byte> page_bytes_;  // [page_bytes], host
+  std::vector<LiveRow> live_;  // of the step being submitted
+  Buffer page_bytes_;          // [page_bytes], in the backend's host memory
   std::span<const PageEntry> directory_;
   uint64_t allocations_at_start_ = 0;
   uint64_t last_ticket_ = 0;

@@ -28,15 +28,15 @@ std::byte* ModelExecutor::page_data(PageId page) {
 }
 
 std::span<const std::byte> ModelExecutor::read_settled_page(PageId page) {
-  backend_.copy_out_settled(page_bytes_, page_data(page));
-  return page_bytes_;
+  backend_.copy_out_settled(page_bytes_.span(), page_data(page));
+  return page_bytes_.span();
 }
 
 TicketId ModelExecutor::copy_pages(std::span<const PageId> from, std::span<const PageId> to) {
   CHECK(from.size() == to.size());
   for (size_t i = 0; i < from.size(); ++i) {
-    backend_.copy_out(page_bytes_, page_data(from[i]));
-    backend_.copy_in(page_data(to[i]), page_bytes_);
+    backend_.copy_out(page_bytes_.span(), page_data(from[i]));
+    backend_.copy_in(page_data(to[i]), page_bytes_.span());
   }
   return finish({});
 }
@@ -80,7 +80,7 @@ std::vector<PageVerdict> ModelExecutor::collect_verdicts(TicketId ticket) {
 
 TicketId ModelExecutor::export_pages(std::span<const PageId> pages) {
   std::vector<std::byte> bytes;
-  bytes.reserve(pages.size() * page_bytes_.size());
+  bytes.reserve(pages.size() * page_bytes_.span().size());
   for (const PageId page : pages) {
     const std::span<const std::byte> data = read_settled_page(page);
     bytes.insert(bytes.end(), data.begin(), data.end());
@@ -94,10 +94,10 @@ std::vector<std::byte> ModelExecutor::collect_bytes(TicketId ticket) {
 
 TicketId ModelExecutor::import_pages(std::span<const PageId> pages,
                                      std::span<const std::byte> bytes) {
-  CHECK(bytes.size() == pages.size() * page_bytes_.size());
+  CHECK(bytes.size() == pages.size() * page_bytes_.span().size());
   for (size_t i = 0; i < pages.size(); ++i) {
     backend_.copy_in(page_data(pages[i]),
-                     bytes.subspan(i * page_bytes_.size(), page_bytes_.size()));
+                     bytes.subspan(i * page_bytes_.span().size(), page_bytes_.span().size()));
   }
   return finish({});
 }

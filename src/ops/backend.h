@@ -111,7 +111,7 @@ class Backend {
   virtual void fetch(std::span<std::byte> to_host, const std::byte* from) {
     copy_out(to_host, from);
   }
-  // copy_out of bytes that no unfinished call writes: waits for none of them.
+  // copy_out to host_memory() of bytes that no unfinished call writes: waits for none of them.
   virtual void copy_out_settled(std::span<std::byte> to_host, const std::byte* from) {
     copy_out(to_host, from);
   }

@@ -48,17 +48,22 @@ void Staging::send(std::byte* to, std::span<const std::byte> from) {
   }
 }
 
-void Staging::fetch_on(cudaStream_t stream, std::span<std::byte> to, const std::byte* from) {
+void Staging::fetch(std::span<std::byte> to, const std::byte* from) {
   for (size_t at = 0; at < to.size();) {
     const size_t bytes = std::min(to.size() - at, static_cast<size_t>(kSlotBytes));
     Slot& slot = next_slot();
-    CUDA_MUST(cudaMemcpyAsync(slot.data, from + at, bytes, cudaMemcpyDeviceToHost, stream));
-    CUDA_MUST(cudaEventRecord(slot.free, stream));
+    CUDA_MUST(cudaMemcpyAsync(slot.data, from + at, bytes, cudaMemcpyDeviceToHost, stream_));
+    CUDA_MUST(cudaEventRecord(slot.free, stream_));
     CUDA_MUST(cudaEventSynchronize(slot.free));
     std::memcpy(to.data() + at, slot.data, bytes);
     at += bytes;
   }
-  if (to.empty()) CUDA_MUST(cudaStreamSynchronize(stream));
+  if (to.empty()) CUDA_MUST(cudaStreamSynchronize(stream_));
+}
+
+void Staging::fetch_settled(std::span<std::byte> to, const std::byte* from) {
+  CUDA_MUST(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, aside_));
+  CUDA_MUST(cudaStreamSynchronize(aside_));
 }
 
 }  // namespace quire::cuda

@@ -26,9 +26,9 @@ class Staging {
   // Copies in stream order, in pieces of a slot.
   void send(std::byte* to, std::span<const std::byte> from);
   // Waits for the stream, then copies.
-  void fetch(std::span<std::byte> to, const std::byte* from) { fetch_on(stream_, to, from); }
-  // Copies what no unfinished work writes, waiting for none of it.
-  void fetch_settled(std::span<std::byte> to, const std::byte* from) { fetch_on(aside_, to, from); }
+  void fetch(std::span<std::byte> to, const std::byte* from);
+  // Copies what no unfinished work writes to pinned memory, waiting for no work but the copy.
+  void fetch_settled(std::span<std::byte> to, const std::byte* from);
 
   // Calls of send so far. While the stream is being captured they copy nothing.
   int64_t sent() const { return sent_; }
@@ -39,7 +39,6 @@ class Staging {
     cudaEvent_t free = nullptr;  // recorded behind the last copy out of it
   };
   Slot& next_slot();  // waits until it is free
-  void fetch_on(cudaStream_t stream, std::span<std::byte> to, const std::byte* from);
 
   cudaStream_t stream_;
   cudaStream_t aside_ = nullptr;  // for settled bytes
