@@ -61,8 +61,10 @@ class DeviceTest : public testing::TestWithParam<KvFormat> {
     weights_.reset();
     backend_ = std::move(made).value();
     config_ = read_model_config(nano_dir()).value();
-    weights_ = load_weights(Checkpoint::open(nano_dir()).value(), config_.shape, config_.weights,
-                            *backend_, nullptr)
+    weights_ = load_weights({.checkpoint = Checkpoint::open(nano_dir()).value(),
+                             .shape = config_.shape,
+                             .source = config_.weights},
+                            *backend_, {})
                    .value();
   }
 
