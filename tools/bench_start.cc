@@ -85,7 +85,8 @@ Result<Json> run(const StartOptions& options) {
               {"context_len", engine.config.context_tokens},
               {"chunked_prefill_size", engine.config.chunked_prefill_tokens},
               {"max_running_requests", engine.config.running_requests_max},
-              {"weight_bytes", loaded.weights->copied_bytes + loaded.weights->packed_bytes},
+              {"weight_bytes", loaded.weights->borrowed_bytes + loaded.weights->copied_bytes +
+                                   loaded.weights->packed_bytes},
               {"pool_bytes", engine.executor->pool_bytes()},
               {"first_token", token},
               {"startup", loaded.startup.json()},

@@ -13,6 +13,7 @@
 #include "tools/commands.h"
 #include "tools/option_value.h"
 #include "weights/resolve.h"
+#include "weights/shard_writer.h"
 
 namespace quire {
 
@@ -30,6 +31,7 @@ struct Inspection {
   std::optional<Checkpoint> checkpoint;
   std::map<std::string, DtypeTotal> dtypes;          // of every tensor in the files
   std::map<std::string, DtypeTotal> linear_formats;  // of the tensors that the model reads
+  std::optional<Partition> part;                     // of a rank's folder: whose it is
   std::string weights_error;  // why the weights do not fit the config; empty when they do
 };
 
@@ -53,8 +55,16 @@ void inspect_weights(Inspection* found) {
     total.bytes += tensor.entry.bytes;
   }
   if (!found->unsupported.empty()) return;
-  const auto resolved =
-      resolve_checkpoint(*found->checkpoint, found->config.shape, found->config.weights);
+  ModelShape shape = found->config.shape;
+  if (found->part) {
+    const Result<ModelShape> of_rank = shape_of_rank(shape, *found->part);
+    if (!of_rank.ok()) {
+      found->weights_error = of_rank.error().message;
+      return;
+    }
+    shape = of_rank.value();
+  }
+  const auto resolved = resolve_checkpoint(*found->checkpoint, shape, found->config.weights);
   if (!resolved.ok()) {
     found->weights_error = resolved.error().message;
     return;
@@ -72,6 +82,7 @@ Result<Inspection> inspect(const std::string& dir) {
   Result<Checkpoint> checkpoint = Checkpoint::open(dir);
   if (checkpoint.ok()) {
     found.checkpoint = std::move(checkpoint).value();
+    found.part = TRY(read_partition(dir));
     inspect_weights(&found);
   } else if (checkpoint.error().code != ErrorCode::not_found) {
     found.weights_error = checkpoint.error().message;
@@ -122,6 +133,9 @@ void print_json(const Inspection& found) {
                          {"bytes", found.checkpoint->data_bytes()},
                          {"dtypes", to_json(found.dtypes)},
                          {"formats", to_json(found.linear_formats)}};
+    if (found.part) {
+      out["checkpoint"]["part"] = {{"rank", found.part->rank}, {"n_ranks", found.part->n_ranks}};
+    }
   }
   if (!found.weights_error.empty()) out["weights_error"] = found.weights_error;
   out["unsupported"] = found.unsupported;
@@ -163,6 +177,10 @@ void print_text(const Inspection& found) {
     std::printf("  %-12s %lld files, %zu tensors, %s\n", "checkpoint",
                 number(found.checkpoint->n_shards()), found.checkpoint->tensors().size(),
                 human_bytes(found.checkpoint->data_bytes()).c_str());
+    if (found.part) {
+      std::printf("  %-12s of rank %lld of %lld\n", "a part", number(found.part->rank),
+                  number(found.part->n_ranks));
+    }
     print_totals("in files", found.dtypes);
     print_totals("as read", found.linear_formats);
   } else if (found.weights_error.empty()) {
