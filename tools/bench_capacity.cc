@@ -74,7 +74,8 @@ class Admission {
       : options_(options),
         vocab_(static_cast<uint64_t>(engine.config.vocab_size)),
         log_(LogLevel::warning, LogFormat::text),
-        ends_(static_cast<size_t>(options.running_requests) + 8),
+        ends_(2 * static_cast<size_t>(engine.config.running_requests_max +
+                                      engine.config.queued_requests_max)),
         service_(engine.config, *engine.executor, clock_, log_) {}
 
   // `n_fit`: how many the pool has pages for.
@@ -92,15 +93,15 @@ class Admission {
       const EngineStats stats = service_.stats();
       running_max = std::max(running_max, stats.running);
       if (waiting.is_null() && stats.running == n_fit) {
-        // Everything that fits runs: one more waits, and behind it the next is refused.
-        TRY(submit());
-        ++expected;
+        // Everything that fits runs: the next ones wait, until one is refused.
+        while (refusal.empty()) {
+          const Result<RequestId> next = submit();
+          if (next.ok()) ++expected;
+          if (!next.ok()) refusal = next.error().message;
+        }
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
         const EngineStats full = service_.stats();
         waiting = {{"running", full.running}, {"queued", full.queued}};
-        const Result<RequestId> next = submit();
-        refusal = next.ok() ? "" : next.error().message;
-        if (next.ok()) ++expected;
       }
       if (!end) continue;
       ++ended;
@@ -206,8 +207,8 @@ void print_text(const Json& report) {
   }
   for (const Json& full : report["admission"]) {
     std::printf(
-        "%-9s pool of %s, requests of %d tokens: %d fit, %d ran at once; then %s; next: "
-        "%s; all ended in %.1f s, %s, %llu preemptions, audit %s\n",
+        "%-9s pool of %s, requests of %d tokens: %d fit, %d ran at once; then %s, the next was "
+        "refused (%s); all ended in %.1f s, %s, %llu preemptions, audit %s\n",
         full["kv"].get<std::string>().c_str(),
         human_bytes(full["pool_bytes"].get<int64_t>()).c_str(), full["request_tokens"].get<int>(),
         full["fit"].get<int>(), full["running_max"].get<int>(), full["when_full"].dump().c_str(),

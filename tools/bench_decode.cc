@@ -39,7 +39,7 @@ struct Point {
 struct Side {
   BenchModel* model = nullptr;
   SyntheticStep step;
-  GreedySampler sampler;
+  SyntheticSampler sampler;
   RecordingId whole;
   RecordingId timed;  // with marks between the ops
   std::vector<OpNote> notes;
@@ -95,7 +95,7 @@ class DecodeBench {
     side->model = &model;
     side->step = TRY(SyntheticStep::make(backend, models_.pool, model.layout(), shape,
                                          models_.loaded.config.shape.vocab_size));
-    side->sampler = TRY(GreedySampler::make(backend, shape.n_rows));
+    side->sampler = TRY(SyntheticSampler::make(backend, shape.n_rows));
     const auto step = [&backend, &side = *side] {
       side.sampler.run(backend, side.model->model->forward(side.step.batch()));
     };

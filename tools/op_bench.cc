@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kBlockBytes = int64_t{16} << 20;
 constexpr int32_t kRounds = 5;
 constexpr double kRoundUs = 20'000;
-constexpr int32_t kCallsMin = 16;  // of a recording: more than any row has copies
+constexpr int32_t kCallsMin = 16;  // of a recording; short calls, which have many copies, more
 constexpr int32_t kCallsMax = 512;
 
 std::vector<std::byte> random_block(OpBench::Fill fill, Rng& rng) {

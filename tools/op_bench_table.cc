@@ -30,7 +30,7 @@ constexpr int64_t kValue = 128;
 constexpr int64_t kVocab = 163840;
 // Copies of an op's data hold so much together: four times the cache of an H200.
 constexpr double kRotatedBytes = 240e6;
-constexpr int64_t kCopiesMax = 16;
+constexpr int64_t kCopiesMax = 128;
 
 int64_t copies_of(double bytes) {
   return std::clamp<int64_t>(static_cast<int64_t>(kRotatedBytes / bytes) + 1, 2, kCopiesMax);
@@ -224,6 +224,7 @@ void bench_attention_shapes(OpBench& b) {
     bench_attention(b, stored, {.n_rows = 1, .row_tokens = 8192});
     bench_attention(b, stored, {.n_rows = 1, .row_tokens = 2048, .first_position = 30720});
     bench_attention(b, stored, {.n_rows = 1, .row_tokens = 256, .first_position = 7936});
+    bench_attention(b, stored, {.n_rows = 1, .row_tokens = 64, .first_position = 8128});
   }
 }
 
@@ -312,11 +313,14 @@ void bench_expert_formats(OpBench& b) {
   }
 }
 
-void bench_sampling(OpBench& b) {
-  const std::string name = "sample 64 x 163840, greedy";
+void bench_sampling(OpBench& b, const char* how, const SamplerRow& row) {
+  const std::string name = std::string("sample 64 x 163840, ") + how;
   if (!b.wants(name)) return;
-  const auto logits = b.array<float>(Fill::bf16, int64_t{64}, kVocab);
-  const GreedySampler sampler = GreedySampler::make(b.backend(), 64).value();
+  Rng rng(3);
+  std::vector<float> values(static_cast<size_t>(64 * kVocab));
+  for (float& x : values) x = 8 * rng.next_float();
+  const auto logits = b.upload(values, int64_t{64}, kVocab);
+  const SyntheticSampler sampler = SyntheticSampler::make(b.backend(), 64, row).value();
   b.time(name, bytes_of(logits), [&](int) { sampler.run(b.backend(), logits); });
   b.forget();
 }
@@ -329,7 +333,9 @@ void bench_ops(OpBench& bench) {
   bench_attention_shapes(bench);
   bench_routing(bench);
   bench_expert_formats(bench);
-  bench_sampling(bench);
+  bench_sampling(bench, "greedy", {});
+  bench_sampling(bench, "temperature 1", {.uniform = 0.5, .temperature = 1});
+  bench_sampling(bench, "top-p 0.95", {.uniform = 0.5, .temperature = 1, .top_p = 0.95F});
 }
 
 }  // namespace quire

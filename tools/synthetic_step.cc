@@ -136,14 +136,15 @@ Result<SyntheticStep> SyntheticStep::make(Backend& backend, const SyntheticPool&
   return step;
 }
 
-Result<GreedySampler> GreedySampler::make(Backend& backend, int64_t n_rows) {
+Result<SyntheticSampler> SyntheticSampler::make(Backend& backend, int64_t n_rows,
+                                                const SamplerRow& row) {
   const auto zeros = [&backend](int64_t bytes) -> Result<Buffer> {
     Buffer buffer = TRY(allocate(backend, bytes, "the sampler of a bench"));
     backend.fill(buffer.data(), bytes, std::byte{0});
     return buffer;
   };
-  GreedySampler out;
-  const std::vector<SamplerRow> rows(static_cast<size_t>(n_rows));  // temperature 0
+  SyntheticSampler out;
+  const std::vector<SamplerRow> rows(static_cast<size_t>(n_rows), row);
   out.rows_ = TRY(zeros(n_rows * int64_t{sizeof(SamplerRow)}));
   backend.copy_in(out.rows_.data(), std::as_bytes(std::span(rows)));
   out.sampled_ = TRY(zeros(n_rows * int64_t{sizeof(ops::SampledRow)}));
@@ -152,7 +153,7 @@ Result<GreedySampler> GreedySampler::make(Backend& backend, int64_t n_rows) {
   return out;
 }
 
-void GreedySampler::run(Backend& backend, const View<float, 2>& logits) const {
+void SyntheticSampler::run(Backend& backend, const View<float, 2>& logits) const {
   const int64_t n = logits[0];
   ops::sample(backend, {.out = sampled_.view<ops::SampledRow>(n),
                         .logits = logits,

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "format/step_inputs.h"
 #include "model/model.h"
 #include "ops/backend.h"
 #include "tensor/buffer.h"
@@ -52,11 +53,12 @@ class SyntheticStep {
   ModelBatch batch_;
 };
 
-// Greedy sampling of a step's logits, with everything it needs in the backend's memory.
-class GreedySampler {
+// Sampling of a step's logits, with everything it needs in the backend's memory.
+class SyntheticSampler {
  public:
-  // Errors: resource_exhausted.
-  static Result<GreedySampler> make(Backend& backend, int64_t n_rows);
+  // Every row like `row`, which names no lists; greedy by default. Errors: resource_exhausted.
+  static Result<SyntheticSampler> make(Backend& backend, int64_t n_rows,
+                                       const SamplerRow& row = {});
   void run(Backend& backend, const View<float, 2>& logits) const;
 
  private:
