@@ -19,7 +19,8 @@ check() { # NAME COMMAND...
   else
     echo "FAILED  $name (code $code, $((SECONDS - begin)) s): $result" >> "$summary"
     echo "== $name"
-    tail -25 "$log"
+    grep -m 40 -E '=========|FAILED|Failure' "$log"
+    tail -12 "$log"
   fi
   rm -f "$log"
 }
