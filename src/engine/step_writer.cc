@@ -14,6 +14,20 @@ void take_counts(const TokenRows& counted, StepShape* shape) {
   shape->key_blocks = counted.key_blocks;
 }
 
+// Tokens of the rows of the largest step: as many as fit a step, the last rows as long as a context
+// that needs all of its pages is for certain, those before them one each.
+std::vector<int64_t> largest_rows(const PlanLimits& limits) {
+  const int64_t context = int64_t{limits.pages_max - 1} * limits.page_tokens + 1;
+  std::vector<int64_t> rows(static_cast<size_t>(limits.rows_max), 1);
+  int64_t left = int64_t{limits.tokens_max} - limits.rows_max;
+  for (size_t r = rows.size(); r-- > 0;) {
+    const int64_t more = std::min(left, context - 1);
+    rows[r] += more;
+    left -= more;
+  }
+  return rows;
+}
+
 }  // namespace
 
 StepShape shape_of(const StepPlan& plan, std::span<LiveRow> live) {
@@ -32,14 +46,13 @@ StepShape shape_of(const StepPlan& plan, std::span<LiveRow> live) {
 }
 
 StepShape largest_shape(const PlanLimits& limits) {
-  StepShape shape{.n_rows = limits.rows_max,
-                  .n_tokens = limits.tokens_max,
-                  .n_logits = limits.rows_max,
-                  .table_width = limits.pages_max};
+  StepShape shape{
+      .n_rows = limits.rows_max, .n_logits = limits.rows_max, .table_width = limits.pages_max};
   TokenRows counted;
-  for (int64_t r = 0; r + 1 < shape.n_rows; ++r) counted.count_row(1, 1);
-  const int64_t last = shape.n_tokens - shape.n_rows + 1;
-  counted.count_row(last, std::min(last, int64_t{limits.pages_max} * limits.page_tokens));
+  for (const int64_t n : largest_rows(limits)) {
+    counted.count_row(n, n);
+    shape.n_tokens += n;
+  }
   take_counts(counted, &shape);
   return shape;
 }
@@ -148,19 +161,19 @@ int64_t StepWriter::write(const StepPlan& plan, std::span<const LiveRow> live,
 
 int64_t StepWriter::write_largest(uint64_t sent, const StepInputs& inputs) const {
   const StepShape& shape = inputs.shape;
-  const int64_t context = int64_t{limits_.pages_max} * limits_.page_tokens;
   std::fill_n(inputs.table.data, inputs.table.size(), 0);
   std::fill_n(inputs.ids.data, shape.n_tokens, 0);
+  const std::vector<int64_t> rows = largest_rows(limits_);
+  int64_t token = 0;
   for (int64_t r = 0; r < shape.n_rows; ++r) {
     inputs.nonces(r) = 0;
-    inputs.row_begin(r) = static_cast<int32_t>(r);
+    inputs.row_begin(r) = static_cast<int32_t>(token);
+    for (int64_t position = 0; position < rows[static_cast<size_t>(r)]; ++position, ++token) {
+      inputs.rows(token) = static_cast<int32_t>(r);
+      inputs.positions(token) = static_cast<int32_t>(position);
+    }
   }
   inputs.row_begin(shape.n_rows) = static_cast<int32_t>(shape.n_tokens);
-  for (int64_t t = 0; t < shape.n_tokens; ++t) {
-    const int64_t row = std::min(t, shape.n_rows - 1);
-    inputs.rows(t) = static_cast<int32_t>(row);
-    inputs.positions(t) = static_cast<int32_t>(std::min(t - row, context - 1));
-  }
   for (int64_t i = 0; i < shape.n_logits; ++i) {
     inputs.samplers(i) = {};
     inputs.logit_rows(i) = static_cast<int32_t>(i);

@@ -22,7 +22,8 @@ struct LiveRow {
 // The sizes of the step that runs `live`; `logit` of each is set.
 StepShape shape_of(const StepPlan& plan, std::span<LiveRow> live);
 
-// The sizes of the largest step there can be: a prompt beside rows of one token.
+// The sizes of the largest step there can be: rows of one token, then prompts as long as a context
+// until the step is full.
 StepShape largest_shape(const PlanLimits& limits);
 // The sizes of a step of `n_rows` rows that decode: one token each, and all want the next.
 StepShape decode_shape(int64_t n_rows, const PlanLimits& limits);

@@ -108,7 +108,8 @@ __device__ void stream(const ThinProduct& p, const ThinSide& side, const ThinPla
     if (cursor.x_chunk < place.chunk_end) cursor.copy_x(p, place, x_at + i * Tile::kStageBytes);
     commit_copies();
   }
-  scales.fetch(begin);
+  // A warp past the last chunk has none to use, and reads what is there all the same.
+  scales.fetch(max(min(begin, place.chunk_end - 1), 0));
   int stage = 0;  // bytes from the ring's begin
   int free_stage = kAhead * Tile::kStageBytes;
   for (int32_t chunk = begin; chunk < place.chunk_end; chunk += Tile::kInputGroups) {
