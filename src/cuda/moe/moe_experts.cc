@@ -19,8 +19,8 @@ namespace quire::cuda {
 namespace {
 
 constexpr int64_t kDecodeTokens = 64;  // of a turn of the decode kernels
-// Turns beat tiles up to here by arithmetic: a turn of 64 tokens in INT4 takes 0.29 ms, tiles 1.23 ms
-// for 128 tokens (H200, docs/kernels/experts.md).
+// Turns beat tiles up to here, by arithmetic: a turn of 64 tokens in INT4 takes 0.29 ms, tiles take
+// 1.23 ms for 128 tokens (H200, docs/kernels/experts.md).
 constexpr int64_t kTurnsTokens = 192;
 constexpr int64_t kPartialBytes = int64_t{256} << 20;  // of partial sums at once
 constexpr int64_t kVector = 8;                         // inputs of a row that are read at once
