@@ -47,10 +47,10 @@ class MemoryBackend final : public Backend, private Memory {
   MemoryInfo memory_info() override { return {}; }
   bool reads_host_memory() const override { return reads_ == Reads::host_memory; }
   void copy_in(std::byte* to, std::span<const std::byte> from) override {
-    std::memcpy(to, from.data(), from.size());
+    if (!from.empty()) std::memcpy(to, from.data(), from.size());
   }
   void copy_out(std::span<std::byte> to, const std::byte* from) override {
-    std::memcpy(to.data(), from, to.size());
+    if (!to.empty()) std::memcpy(to.data(), from, to.size());
   }
   void fill(std::byte* to, int64_t bytes, std::byte value) override {
     std::memset(to, static_cast<int>(value), static_cast<size_t>(bytes));
