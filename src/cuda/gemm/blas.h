@@ -1,7 +1,7 @@
 // Blas: products of bfloat16 matrices through cuBLASLt, with the algorithm of each shape kept.
 //
 // Sums in float32, and partial sums of a split product too. Not for quantised weights: those are
-// gemm/gemm.h.
+// thin.h and plain.h.
 #pragma once
 
 #include <cublasLt.h>

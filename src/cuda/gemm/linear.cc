@@ -6,7 +6,8 @@
 #include "cuda/common/cuda_must.h"
 #include "cuda/gemm/absorb.h"
 #include "cuda/gemm/blas.h"
-#include "cuda/gemm/gemm.h"
+#include "cuda/gemm/plain.h"
+#include "cuda/gemm/quantise.h"
 #include "cuda/gemm/thin.h"
 #include "cuda/kernels.h"
 
@@ -92,29 +93,6 @@ BlasAnswer multiply_blas(const Context& context, const ops::Linear& args) {
                                  .n_in = args.weight.n_in});
 }
 
-// Rows at any address: slow, and right.
-void multiply_plain(const Context& context, const ops::Linear& args, const Input& x) {
-  const Output out = output_of(args);
-  launch_gemm(context, {.sides = {{.weight = ref_of(args.weight),
-                                   .table = nullptr,
-                                   .out = out.bf16,
-                                   .out_f32 = out.f32,
-                                   .out_stride = out.stride}},
-                        .n_sides = 1,
-                        .format = args.weight.format,
-                        .group = args.weight.group,
-                        .n_out = args.weight.n_out,
-                        .n_in = args.weight.n_in,
-                        .x = x.values,
-                        .x_stride = x.stride,
-                        .x_scale = x.scales,
-                        .x_scale_stride = x.scale_stride,
-                        .is_aligned = false,
-                        .n_groups = 1,
-                        .n_rows = args.x[0],
-                        .x_divisor = 1});
-}
-
 bool prefers_blas(const Context& context, const WeightMatrix& weight, int64_t n_tokens) {
   return weight.format == WeightFormat::bf16 && n_tokens > kThinTokensMax && !context.deterministic;
 }
@@ -133,7 +111,7 @@ void linear(const Context& context, const ops::Linear& args) {
   const Input x = input_of(context, args.x, args.activation);
   const ThinProduct product = thin_product(args.weight, output_of(args), x, args.x[0]);
   if (is_thin(product)) return multiply_thin(context, product, tile_for(context));
-  multiply_plain(context, args, x);
+  multiply_plain(context, product);
 }
 
 void linear_pair(const Context& context, const ops::LinearPair& args) {

@@ -2,7 +2,8 @@
 #include "cuda/common/cuda_must.h"
 #include "cuda/common/numbers.cuh"
 #include "cuda/common/reduce.cuh"
-#include "cuda/gemm/gemm.h"
+#include "cuda/gemm/quantise.h"
+#include "ops/weight_matrix.h"
 
 namespace quire::cuda {
 

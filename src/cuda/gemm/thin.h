@@ -10,7 +10,8 @@
 #include <span>
 
 #include "cuda/common/context.h"
-#include "cuda/gemm/gemm.h"
+#include "cuda/gemm/weight_ref.h"
+#include "tensor/dtype.h"
 
 namespace quire::cuda {
 

@@ -108,8 +108,7 @@ __device__ void stream(const ThinProduct& p, const ThinSide& side, const ThinPla
     if (cursor.x_chunk < place.chunk_end) cursor.copy_x(p, place, x_at + i * Tile::kStageBytes);
     commit_copies();
   }
-  // A warp past the last chunk has none to use, and reads what is there all the same.
-  scales.fetch(max(min(begin, place.chunk_end - 1), 0));
+  fetch_scales(&scales, begin, place.chunk_end);
   int stage = 0;  // bytes from the ring's begin
   int free_stage = kAhead * Tile::kStageBytes;
   for (int32_t chunk = begin; chunk < place.chunk_end; chunk += Tile::kInputGroups) {
@@ -122,7 +121,7 @@ __device__ void stream(const ThinProduct& p, const ThinSide& side, const ThinPla
     }
     commit_copies();
     const ThinScales<Tile> now = scales;
-    scales.fetch(min(chunk + Tile::kInputGroups, place.chunk_end - 1));
+    fetch_scales(&scales, chunk + Tile::kInputGroups, place.chunk_end);
     add_chunk<Tile>(weights + stage, x + stage, now, acc);
     constexpr int kEnd = Tile::kStages * Tile::kStageBytes;
     stage = stage + Tile::kStageBytes == kEnd ? 0 : stage + Tile::kStageBytes;

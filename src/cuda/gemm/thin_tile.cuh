@@ -163,6 +163,13 @@ struct ThinScales<Tile, WeightFormat::int4_group> {
   }
 };
 
+// Fetches the scales of `chunk`, or of the last one there is: a warp past the end has no use for
+// them, and reads all the same.
+template <class Tile>
+__device__ void fetch_scales(ThinScales<Tile>* scales, int32_t chunk, int32_t chunk_end) {
+  scales->fetch(max(min(chunk, chunk_end - 1), 0));
+}
+
 struct ThinPairs {
   uint32_t pair[4];
 };

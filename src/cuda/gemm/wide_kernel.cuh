@@ -214,7 +214,7 @@ __global__ __launch_bounds__(Tile::kThreads, Tile::kBlocks) void wide_kernel(
     if (cursor.x_chunk < place.chunk_end) cursor.copy_x(p, place, ring + i * Tile::kStageBytes);
     commit_copies();
   }
-  scales.fetch(place.chunk_begin);
+  fetch_scales(&scales, place.chunk_begin, place.chunk_end);
   ThinSums<Tile> acc = {};
   auto& flat = reinterpret_cast<float(&)[32]>(acc);
   int stage = 0;  // bytes from the ring's begin
@@ -230,7 +230,7 @@ __global__ __launch_bounds__(Tile::kThreads, Tile::kBlocks) void wide_kernel(
     }
     commit_copies();
     const ThinScales<Tile> now = scales;
-    scales.fetch(min(chunk + 1, place.chunk_end - 1));
+    fetch_scales(&scales, chunk + 1, place.chunk_end);
     const uint32_t x_at = ring + static_cast<uint32_t>(stage);
     add_wide_chunk<Tile>(wide_shared + stage + Tile::kXBytes, x_at + Tile::kXBytes, x_at, now,
                          flat);

@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 #include "cuda/common/cuda_must.h"
-#include "cuda/gemm/gemm.h"
+#include "cuda/gemm/quantise.h"
 #include "cuda/kernels.h"
 #include "cuda/moe/expert_bank.h"
 #include "cuda/moe/expert_decode.h"

@@ -1,8 +1,9 @@
-// How a lane reads eight neighbouring weights of a row, as bfloat16 pairs, from each format.
+// How a lane reads eight neighbouring values of a row at any address, as bfloat16 pairs, from each
+// format.
 #pragma once
 
 #include "cuda/common/numbers.cuh"
-#include "cuda/gemm/gemm.h"
+#include "ops/weight_matrix.h"
 
 namespace quire::cuda {
 
@@ -17,15 +18,9 @@ __device__ inline uint32_t pair_of(float low, float high) {
   return bits_of(__floats2bfloat162_rn(low, high));
 }
 
-// Values [k, k + 8) of a bfloat16 row; those at and past `n` are zero. `is_whole`: 16-byte aligned
-// and k + 8 <= n.
-__device__ inline Eight load_bf16(const bf16* row, int64_t k, int64_t n, bool is_whole) {
+// Values [k, k + 8) of a bfloat16 row; those at and past `n` are zero.
+__device__ inline Eight load_bf16(const bf16* row, int64_t k, int64_t n) {
   Eight out;
-  if (is_whole) {
-    const uint4 v = *reinterpret_cast<const uint4*>(row + k);
-    out.pair[0] = v.x, out.pair[1] = v.y, out.pair[2] = v.z, out.pair[3] = v.w;
-    return out;
-  }
   for (int i = 0; i < 4; ++i) {
     const int64_t at = k + 2 * i;
     const bf16 zero = __ushort_as_bfloat16(0);
@@ -35,26 +30,21 @@ __device__ inline Eight load_bf16(const bf16* row, int64_t k, int64_t n, bool is
 }
 
 template <WeightFormat kFormat>
-__device__ Eight load_weights(const void* row, int64_t k, int64_t n, bool is_whole);
+__device__ Eight load_weights(const void* row, int64_t k, int64_t n);
 
 template <>
-__device__ inline Eight load_weights<WeightFormat::bf16>(const void* row, int64_t k, int64_t n,
-                                                         bool is_whole) {
-  return load_bf16(static_cast<const bf16*>(row), k, n, is_whole);
+__device__ inline Eight load_weights<WeightFormat::bf16>(const void* row, int64_t k, int64_t n) {
+  return load_bf16(static_cast<const bf16*>(row), k, n);
 }
 
 template <>
 __device__ inline Eight load_weights<WeightFormat::fp8_block128>(const void* row, int64_t k,
-                                                                 int64_t n, bool is_whole) {
+                                                                 int64_t n) {
   const auto* bytes = static_cast<const uint8_t*>(row) + k;
   uint2 v{0, 0};
-  if (is_whole) {
-    v = *reinterpret_cast<const uint2*>(bytes);
-  } else {
-    for (int i = 0; i < kLaneValues; ++i) {
-      const uint32_t byte = k + i < n ? bytes[i] : 0;
-      (i < 4 ? v.x : v.y) |= byte << (8 * (i % 4));
-    }
+  for (int i = 0; i < kLaneValues; ++i) {
+    const uint32_t byte = k + i < n ? bytes[i] : 0;
+    (i < 4 ? v.x : v.y) |= byte << (8 * (i % 4));
   }
   bf16x2 pair[4];
   e4m3x4_to_bf16(v.x, &pair[0], &pair[1]);
@@ -64,15 +54,11 @@ __device__ inline Eight load_weights<WeightFormat::fp8_block128>(const void* row
 
 // Rows of 4-bit weights are whole scale groups: k + 8 <= n always.
 template <>
-__device__ inline Eight load_weights<WeightFormat::int4_group>(const void* row, int64_t k, int64_t,
-                                                               bool is_whole) {
+__device__ inline Eight load_weights<WeightFormat::int4_group>(const void* row, int64_t k,
+                                                               int64_t) {
   const auto* bytes = static_cast<const uint8_t*>(row) + k / 2;
   uint32_t v = 0;
-  if (is_whole) {
-    v = *reinterpret_cast<const uint32_t*>(bytes);
-  } else {
-    for (int i = 0; i < 4; ++i) v |= uint32_t{bytes[i]} << (8 * i);
-  }
+  for (int i = 0; i < 4; ++i) v |= uint32_t{bytes[i]} << (8 * i);
   Eight out;
   for (int i = 0; i < 4; ++i) {
     // 128 + nibble as bfloat16 is 0x4300 | nibble; less 136 it is nibble - 8, exactly.

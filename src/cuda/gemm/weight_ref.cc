@@ -1,6 +1,6 @@
-#include "cuda/gemm/gemm.h"
+#include "cuda/gemm/weight_ref.h"
 
-#include "cuda/gemm/gemm_formats.h"
+#include "base/check.h"
 
 namespace quire::cuda {
 
@@ -24,24 +24,6 @@ WeightRef ref_of(const WeightMatrix& weight) {
   }
   CHECK(false);
   return {};
-}
-
-bool is_aligned(const WeightMatrix& weight) {
-  const WeightRef ref = ref_of(weight);
-  // Eight weights of a lane: 16, 8 or 4 bytes. 16 suits all.
-  return reinterpret_cast<uintptr_t>(ref.values) % 16 == 0 && ref.value_stride % 16 == 0;
-}
-
-void launch_gemm(const Context& context, const GemmParams& params) {
-  CHECK(params.n_groups > 0 && params.n_groups < 65536);  // grid.y
-  switch (params.format) {
-    case WeightFormat::bf16:
-      return launch_gemm_bf16(context, params);
-    case WeightFormat::fp8_block128:
-      return launch_gemm_fp8(context, params);
-    case WeightFormat::int4_group:
-      return launch_gemm_int4(context, params);
-  }
 }
 
 }  // namespace quire::cuda
