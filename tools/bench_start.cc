@@ -77,6 +77,9 @@ Result<Json> run(const StartOptions& options) {
   const int64_t tokens = int64_t{engine.config.n_pages - 1} * engine.config.page_tokens;
   Json lines = Json::array();
   for (const std::string& line : loaded.startup.lines()) lines.push_back(line);
+  for (const std::string& message : loaded.startup.warnings()) {
+    lines.push_back("warning: " + message);
+  }
   return Json{{"model", options.source.dir},
               {"caveat", loaded.caveat()},
               {"backend", std::string(loaded.backend->name())},

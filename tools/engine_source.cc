@@ -137,6 +137,9 @@ Result<ModelEngine> make_model_engine(LoadedModel loaded, const EngineSettings& 
   out.executor = TRY(advise(ModelExecutor::make(backend, *out.model, limits,
                                                 runs_ahead ? RecordSteps::yes : RecordSteps::no),
                             "Lower --mem-fraction-static or --max-total-tokens"));
+  if (const Status& recording = out.executor->recording_status(); !recording.ok()) {
+    loaded.startup.warn("decode steps are not recorded, and slower: " + recording.error().message);
+  }
   loaded.startup.end_step("KV pool and recorded steps", &backend);
   out.loaded = std::move(loaded);
   return out;

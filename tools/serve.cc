@@ -169,7 +169,9 @@ class Server {
                         static_cast<double>(ready_us - started_us) * 1e-6);
     *loaded = std::move(out);
     announce(config, *(*loaded)->model);
-    for (const std::string& line : (*loaded)->engine->loaded.startup.lines()) log_.info(line);
+    const StartupReport& startup = (*loaded)->engine->loaded.startup;
+    for (const std::string& line : startup.lines()) log_.info(line);
+    for (const std::string& message : startup.warnings()) log_.warning(message);
     api.open(*(*loaded)->model, *(*loaded)->generator);
     log_.info("The server is fired up and ready to roll!");
     return {};

@@ -1,7 +1,5 @@
 #include "tools/startup_report.h"
 
-#include <utility>
-
 #include "base/text.h"
 
 namespace quire {
@@ -56,7 +54,7 @@ Json StartupReport::json() const {
                      {"bytes_read", step.bytes_read},
                      {"device_bytes", step.bytes_taken}});
   }
-  Json out = {{"seconds", seconds()}, {"steps", std::move(steps)}};
+  Json out = {{"seconds", seconds()}, {"steps", std::move(steps)}, {"warnings", warnings_}};
   if (counts_memory_) {
     out["device_bytes_total"] = memory_.total;
     out["device_bytes_free"] = memory_.free;

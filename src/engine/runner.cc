@@ -91,11 +91,10 @@ void ModelExecutor::record_decodes() {
     const StepShape shape = decode_shape(n_rows, limits_);
     run_once(shape, writer_.write({}, {}, recent_, ++sent_, inputs_in(slot.inputs, shape)));
   };
-  const Status recorded =
+  // A backend that cannot record runs its steps one op after the other.
+  recording_status_ =
       recordings_.record(backend_, limits_.rows_max, warm_up,
                          [this](int64_t n_rows) { run(decode_shape(n_rows, limits_)); });
-  // A backend that cannot record runs its steps one op after the other.
-  static_cast<void>(recorded);
 }
 
 void ModelExecutor::watch_directory(std::span<const PageEntry> directory) {

@@ -63,6 +63,8 @@ class ModelExecutor final : public Executor {
   int64_t pool_bytes() const { return pool_.bytes(); }
   // Decode batch sizes that are recorded; 0 when steps are not.
   size_t n_recordings() const { return recordings_.size(); }
+  // Why steps that were to be recorded are not: they are right, and slower.
+  const Status& recording_status() const { return recording_status_; }
 
  private:
   using Outcome = std::variant<std::monostate, std::vector<PageSeal>, std::vector<PageVerdict>,
@@ -136,6 +138,7 @@ class ModelExecutor final : public Executor {
   StepWriter writer_;
   RecentTokens recent_;
   DecodeRecordings recordings_;
+  Status recording_status_;
   std::vector<LiveRow> live_;  // of the step being submitted
   Buffer page_bytes_;          // [page_bytes], in the backend's host memory
   std::span<const PageEntry> directory_;
