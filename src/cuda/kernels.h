@@ -1,7 +1,7 @@
 // The ops of the CUDA backend, as functions that launch: one file a family. Arguments were checked
 // by ops/. Each returns before the work is done.
 //
-// These are the first, plain kernels: right, and not silly. docs/kernels/ says what each costs.
+// docs/kernels/ says how each family works, what it costs, and what was tried.
 #pragma once
 
 #include "cuda/common/context.h"
