@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "model/warm_up.h"
 
 namespace quire {
 
@@ -14,18 +15,11 @@ void take_counts(const TokenRows& counted, StepShape* shape) {
   shape->key_blocks = counted.key_blocks;
 }
 
-// Tokens of the rows of the largest step: as many as fit a step, the last rows as long as a context
-// that needs all of its pages is for certain, those before them one each.
+// A context that needs all of its pages for certain.
 std::vector<int64_t> largest_rows(const PlanLimits& limits) {
-  const int64_t context = int64_t{limits.pages_max - 1} * limits.page_tokens + 1;
-  std::vector<int64_t> rows(static_cast<size_t>(limits.rows_max), 1);
-  int64_t left = int64_t{limits.tokens_max} - limits.rows_max;
-  for (size_t r = rows.size(); r-- > 0;) {
-    const int64_t more = std::min(left, context - 1);
-    rows[r] += more;
-    left -= more;
-  }
-  return rows;
+  return largest_step_rows({.tokens_max = limits.tokens_max,
+                            .rows_max = limits.rows_max,
+                            .context_max = int64_t{limits.pages_max - 1} * limits.page_tokens + 1});
 }
 
 }  // namespace

@@ -32,21 +32,11 @@ struct Step {
   }
 };
 
-// As many tokens as fit: the last rows as long as a context, those before them one each.
 Step prompts(const WarmUpSizes& sizes) {
-  std::vector<int64_t> lengths;
-  int64_t left = sizes.tokens_max;
-  for (int64_t row = 0; row < sizes.rows_max; ++row) {
-    const int64_t rows_after = sizes.rows_max - row - 1;
-    lengths.push_back(std::clamp<int64_t>(left - rows_after, 1, sizes.context_max));
-    left -= lengths.back();
-  }
   // Chunks of prompts come late in them, too: with more keys than are expanded at once.
   const int64_t end = std::min(sizes.context_max, kPromptChunks * sizes.tokens_max);
   Step step;
-  for (size_t i = lengths.size(); i-- > 0;) {
-    step.add_row(lengths[i] > 1 ? end - lengths[i] : 0, lengths[i]);
-  }
+  for (const int64_t n : largest_step_rows(sizes)) step.add_row(n > 1 ? end - n : 0, n);
   return step;
 }
 
@@ -105,6 +95,17 @@ Status run(Model& model, Backend& backend, const WarmUpSizes& sizes, Step step) 
 }
 
 }  // namespace
+
+std::vector<int64_t> largest_step_rows(const WarmUpSizes& sizes) {
+  std::vector<int64_t> rows(static_cast<size_t>(sizes.rows_max), 1);
+  int64_t left = sizes.tokens_max - sizes.rows_max;
+  for (size_t r = rows.size(); r-- > 0;) {
+    const int64_t more = std::min(left, sizes.context_max - 1);
+    rows[r] += more;
+    left -= more;
+  }
+  return rows;
+}
 
 Status warm_up(Model& model, Backend& backend, const WarmUpSizes& sizes) {
   CHECK(sizes.rows_max > 0 && sizes.tokens_max >= sizes.rows_max && sizes.context_max > 0);
