@@ -7,17 +7,8 @@ namespace quire {
 namespace {
 
 void fill_sampler(const Sequence& sequence, int32_t vocab_size, SamplerPlan* plan) {
-  const ops::SamplingSettings& settings = sequence.request.sampling;
-  plan->temperature = settings.temperature;
-  plan->top_p = settings.top_p;
-  plan->min_p = settings.min_p;
-  plan->top_k = settings.top_k;
-  plan->presence_penalty = settings.presence_penalty;
-  plan->frequency_penalty = settings.frequency_penalty;
-  plan->repetition_penalty = settings.repetition_penalty;
-  plan->seed = settings.seed;
-  plan->top_logprobs = settings.top_logprobs;
-  plan->logit_bias.assign(settings.logit_bias.begin(), settings.logit_bias.end());
+  const SamplingSettings& settings = sequence.request.sampling;
+  plan->settings = settings;
   if (settings.needs_context()) {
     const auto prompt_end = sequence.tokens.begin() + sequence.n_prompt;
     plan->prompt.assign(sequence.tokens.begin(), prompt_end);

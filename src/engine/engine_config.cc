@@ -39,9 +39,9 @@ Status check_request(const EngineConfig& config, const GenerateRequest& request)
           format("prompt token %d: expected 0 to %d", token, config.vocab_size - 1));
     }
   }
-  if (request.sampling.logit_bias.size() > size_t{ops::kLogitBiasMax}) {
+  if (request.sampling.logit_bias.size() > size_t{kLogitBiasMax}) {
     return invalid_argument(format("logit_bias: expected at most %d entries, found %zu",
-                                   ops::kLogitBiasMax, request.sampling.logit_bias.size()));
+                                   kLogitBiasMax, request.sampling.logit_bias.size()));
   }
   if (request.grammar && request.grammar->vocab_size() > config.vocab_size) {
     return invalid_argument(format("the grammar knows %d tokens, the model %d",

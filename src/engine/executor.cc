@@ -43,7 +43,7 @@ Status check_row(const StepRow& row, const PlanLimits& limits) {
                                      page.page.value, limits.n_pages - 1));
     }
   }
-  if (row.sampler.logit_bias.size() > size_t{ops::kLogitBiasMax} ||
+  if (row.sampler.settings.logit_bias.size() > size_t{kLogitBiasMax} ||
       row.sampler.prompt.size() + row.sampler.generated.size() >
           static_cast<size_t>(limits.pages_max) * static_cast<size_t>(limits.page_tokens)) {
     return invalid_argument(

@@ -9,7 +9,7 @@
 
 #include "base/ids.h"
 #include "base/result.h"
-#include "ops/sample.h"
+#include "format/sampling.h"
 #include "text/tool_grammar.h"
 
 namespace quire {
@@ -21,7 +21,7 @@ using TenantSalt = std::array<uint8_t, 16>;
 // A request that was validated at admission (server/admission.h) or built by a tool.
 struct GenerateRequest {
   std::vector<Token> prompt;  // 1 .. context - 1 tokens, each in [0, vocab)
-  ops::SamplingSettings sampling;
+  SamplingSettings sampling;
   int32_t max_new_tokens = 0;          // >= 1; prompt + max_new_tokens <= context
   std::vector<Token> stop_tokens;      // ends the request; the stop token is reported
   std::optional<ToolGrammar> grammar;  // restricts the tokens that may be chosen

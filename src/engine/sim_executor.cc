@@ -128,7 +128,7 @@ void SimExecutor::run_row(const StepRow& row, StepRowResult* result) {
   }
   check_row_pages(row.pages, directory_, result);
   if (result->verdict != RowVerdict::ok || row.n_logits == 0) return;
-  const Token token = model_.choose(folded, row.sampler.seed, row.sampler.mask);
+  const Token token = model_.choose(folded, row.sampler.settings.seed, row.sampler.mask);
   if (token < 0) {
     result->verdict = RowVerdict::dead_end;
     return;

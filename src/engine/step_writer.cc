@@ -89,20 +89,10 @@ int64_t step_inputs_bytes_max(const PlanLimits& limits) {
 SamplerRow StepWriter::sampler_of(const StepRow& row, const RecentTokens& recent,
                                   ops::SamplerWords& words) {
   const SamplerPlan& plan = row.sampler;
-  settings_.temperature = plan.temperature;
-  settings_.top_p = plan.top_p;
-  settings_.min_p = plan.min_p;
-  settings_.top_k = plan.top_k;
-  settings_.presence_penalty = plan.presence_penalty;
-  settings_.frequency_penalty = plan.frequency_penalty;
-  settings_.repetition_penalty = plan.repetition_penalty;
-  settings_.seed = plan.seed;
-  settings_.top_logprobs = plan.top_logprobs;
-  settings_.logit_bias.assign(plan.logit_bias.begin(), plan.logit_bias.end());
   generated_.clear();
   for (const TokenSource& source : plan.generated) generated_.push_back(recent.word_of(source));
   return ops::encode_sampler(
-      settings_,
+      plan.settings,
       {.position = static_cast<uint64_t>(row.first_position) + row.tokens.size(),
        .prompt = plan.prompt,
        .generated = generated_,

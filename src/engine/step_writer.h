@@ -58,7 +58,6 @@ class StepWriter {
   int64_t row_ = 0;                 // of the one being written
   int64_t token_ = 0;               // where its tokens begin
   std::vector<int32_t> generated_;  // kept for its memory
-  ops::SamplingSettings settings_;  // the same
 };
 
 }  // namespace quire

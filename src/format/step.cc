@@ -47,16 +47,16 @@ class PlanHasher {
     add(page.tag);
   }
   void add(const SamplerPlan& sampler) {
-    add(sampler.temperature);
-    add(sampler.top_p);
-    add(sampler.min_p);
-    add(sampler.top_k);
-    add(sampler.presence_penalty);
-    add(sampler.frequency_penalty);
-    add(sampler.repetition_penalty);
-    add(sampler.seed);
-    add(sampler.top_logprobs);
-    add(sampler.logit_bias);
+    add(sampler.settings.temperature);
+    add(sampler.settings.top_p);
+    add(sampler.settings.min_p);
+    add(sampler.settings.top_k);
+    add(sampler.settings.presence_penalty);
+    add(sampler.settings.frequency_penalty);
+    add(sampler.settings.repetition_penalty);
+    add(sampler.settings.seed);
+    add(sampler.settings.top_logprobs);
+    add(sampler.settings.logit_bias);
     add(sampler.prompt);
     add(sampler.generated);
     add(sampler.mask);

@@ -10,6 +10,7 @@
 
 #include "base/ids.h"
 #include "format/page_tag.h"
+#include "format/sampling.h"
 
 namespace quire {
 
@@ -22,19 +23,10 @@ struct TokenSource {
   int32_t index = 0;               // ... at this place among the row's sampled tokens
 };
 
-// How the token after a row is chosen. A value of ops::SamplingSettings plus what it counts.
-// Randomness is counter-based: a pure function of seed and position.
+// How the token after a row is chosen: the settings and what they count. Randomness is
+// counter-based: a pure function of seed and position.
 struct SamplerPlan {
-  float temperature = 1.0F;
-  float top_p = 1.0F;
-  float min_p = 0.0F;
-  int32_t top_k = 0;
-  float presence_penalty = 0.0F;
-  float frequency_penalty = 0.0F;
-  float repetition_penalty = 1.0F;
-  uint64_t seed = 0;
-  int32_t top_logprobs = 0;
-  std::vector<std::pair<Token, float>> logit_bias;
+  SamplingSettings settings;
   std::vector<Token> prompt;           // only when a penalty needs it
   std::vector<TokenSource> generated;  // only when a penalty needs it, oldest first
   std::vector<uint64_t> mask;          // bit per token, or empty: all allowed

@@ -13,7 +13,7 @@ StepPlan sample_plan() {
   row.tokens = {{.literal = 5}, {.ticket = TicketId{3}, .row = 1}};
   row.n_logits = 1;
   row.sampler.prompt = {1, 2};
-  row.sampler.logit_bias = {{4, 0.5F}};
+  row.sampler.settings.logit_bias = {{4, 0.5F}};
   row.pages = {{PageId{9}, 100}, {PageId{8}, 101}};
   row.committed = 64;
   return {.step = 12, .rows = {row}};
@@ -33,16 +33,16 @@ TEST(StepPlan, HashCoversEveryField) {
       [](StepPlan& p) { p.rows[0].tokens[1].row++; },
       [](StepPlan& p) { p.rows[0].tokens[1].index++; },
       [](StepPlan& p) { p.rows[0].n_logits++; },
-      [](StepPlan& p) { p.rows[0].sampler.temperature = 0; },
-      [](StepPlan& p) { p.rows[0].sampler.top_p = 0.5F; },
-      [](StepPlan& p) { p.rows[0].sampler.min_p = 0.5F; },
-      [](StepPlan& p) { p.rows[0].sampler.top_k++; },
-      [](StepPlan& p) { p.rows[0].sampler.presence_penalty = 1; },
-      [](StepPlan& p) { p.rows[0].sampler.frequency_penalty = 1; },
-      [](StepPlan& p) { p.rows[0].sampler.repetition_penalty = 2; },
-      [](StepPlan& p) { p.rows[0].sampler.seed++; },
-      [](StepPlan& p) { p.rows[0].sampler.top_logprobs++; },
-      [](StepPlan& p) { p.rows[0].sampler.logit_bias[0].second++; },
+      [](StepPlan& p) { p.rows[0].sampler.settings.temperature = 0; },
+      [](StepPlan& p) { p.rows[0].sampler.settings.top_p = 0.5F; },
+      [](StepPlan& p) { p.rows[0].sampler.settings.min_p = 0.5F; },
+      [](StepPlan& p) { p.rows[0].sampler.settings.top_k++; },
+      [](StepPlan& p) { p.rows[0].sampler.settings.presence_penalty = 1; },
+      [](StepPlan& p) { p.rows[0].sampler.settings.frequency_penalty = 1; },
+      [](StepPlan& p) { p.rows[0].sampler.settings.repetition_penalty = 2; },
+      [](StepPlan& p) { p.rows[0].sampler.settings.seed++; },
+      [](StepPlan& p) { p.rows[0].sampler.settings.top_logprobs++; },
+      [](StepPlan& p) { p.rows[0].sampler.settings.logit_bias[0].second++; },
       [](StepPlan& p) { p.rows[0].sampler.prompt.pop_back(); },
       [](StepPlan& p) { p.rows[0].sampler.generated.push_back({.literal = 1}); },
       [](StepPlan& p) { p.rows[0].sampler.mask.push_back(1); },

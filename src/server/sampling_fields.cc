@@ -57,10 +57,9 @@ void read_stop_tokens(FieldReader& body, int32_t vocab_size, SamplingFields* out
 void read_logit_bias(FieldReader& body, int32_t vocab_size, SamplingFields* out) {
   const Json* biases = body.object("logit_bias");
   if (biases == nullptr) return;
-  if (biases->size() > kLogitBiasMax) {
-    return body.refuse(
-        "array_above_max_length", "logit_bias",
-        format("Invalid 'logit_bias': expected at most %zu entries.", kLogitBiasMax));
+  if (biases->size() > size_t{kLogitBiasMax}) {
+    return body.refuse("array_above_max_length", "logit_bias",
+                       format("Invalid 'logit_bias': expected at most %d entries.", kLogitBiasMax));
   }
   for (const auto& [key, value] : biases->items()) {
     const auto id = parse_int(key);
@@ -94,7 +93,7 @@ void read_length(FieldReader& body, SamplingFields* out) {
 
 SamplingFields read_sampling_fields(FieldReader& body, int32_t vocab_size) {
   SamplingFields out;
-  ops::SamplingSettings& settings = out.settings;
+  SamplingSettings& settings = out.settings;
   settings.temperature = to_float(body.number("temperature", {.min = 0, .max = 2}), 1.0F);
   settings.top_p = to_float(body.number("top_p", {.min = 0, .max = 1, .min_allowed = false}), 1.0F);
   settings.min_p = to_float(body.number("min_p", {.min = 0, .max = 1}), 0.0F);

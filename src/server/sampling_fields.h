@@ -14,7 +14,7 @@
 namespace quire {
 
 struct SamplingFields {
-  ops::SamplingSettings settings;  // without logprobs: those differ between the endpoints
+  SamplingSettings settings;  // without logprobs: those differ between the endpoints
   std::optional<uint64_t> seed;
   int32_t n = 1;
   std::optional<int32_t> max_tokens;
@@ -27,8 +27,6 @@ inline constexpr int64_t kChoicesMax = 16;
 inline constexpr size_t kStopsMax = 16;
 inline constexpr size_t kStopBytesMax = 256;
 inline constexpr size_t kStopTokensMax = 64;
-inline constexpr size_t kLogitBiasMax = 1024;
-inline constexpr int64_t kTopLogprobsMax = 20;
 
 // `vocab_size` is the model's: an id at or above it has no row in the embedding.
 SamplingFields read_sampling_fields(FieldReader& body, int32_t vocab_size);

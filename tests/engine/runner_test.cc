@@ -31,7 +31,7 @@ class RunnerTest : public testing::Test {
     StepRow row{
         .request = RequestId{request}, .nonce = request * 1000, .n_logits = 1, .pages = {held}};
     for (const Token token : tokens) row.tokens.push_back({.literal = token});
-    row.sampler.temperature = 0;
+    row.sampler.settings.temperature = 0;
     return row;
   }
   StepPlan next_plan(std::vector<StepRow> rows) {

@@ -30,7 +30,7 @@ class SampleTest : public OpTest {
     return out;
   }
 
-  ops::SamplingSettings settings_;
+  SamplingSettings settings_;
 };
 
 std::vector<float> log_of(std::vector<double> probabilities) {
@@ -237,7 +237,7 @@ class SampleRowsTest : public SampleTest {
  protected:
   static constexpr int64_t kVocab = 333;
 
-  void add(const ops::SamplingSettings& settings, const ops::SamplerContext& context) {
+  void add(const SamplingSettings& settings, const ops::SamplerContext& context) {
     rows_.values.push_back(ops::encode_sampler(settings, context, kVocab, words_));
     rows_.shape = {static_cast<int64_t>(rows_.values.size())};
   }
@@ -273,7 +273,7 @@ TEST_P(SampleRowsTest, RowsAreIndependentAndTheirTokensAreKept) {
   Rng rng(52);
   const int64_t n = 9;
   auto logits = filled(rng, Values::normal, HostArray<float, 2>(n, kVocab));
-  std::vector<ops::SamplingSettings> settings(static_cast<size_t>(n));
+  std::vector<SamplingSettings> settings(static_cast<size_t>(n));
   for (size_t i = 0; i < settings.size(); ++i) {
     settings[i].seed = i;
     settings[i].top_p = i % 2 == 0 ? 0.9F : 1.0F;
@@ -306,7 +306,7 @@ TEST_P(SampleRowsTest, GeneratedTokensMayBeReferences) {
   Rng rng(53);
   const auto logits = filled(rng, Values::normal, HostArray<float, 2>(int64_t{1}, kVocab));
   settings_ = {.temperature = 0, .frequency_penalty = 2, .top_logprobs = 5};
-  ops::SamplingSettings plain = settings_;
+  SamplingSettings plain = settings_;
   plain.frequency_penalty = 0;
   HostArray<int32_t, 2> recent(int64_t{4}, int64_t{3});
   const Token best =

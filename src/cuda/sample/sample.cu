@@ -133,7 +133,7 @@ __device__ Summary summary_of_row(const Row& row) {
 // The top_logprobs largest, by all blocks; block 0 writes them.
 __device__ void list_top(const Row& row, float log_total, ops::SampledRow* out) {
   Best last{INFINITY, -1};
-  const int32_t n = min(row.settings.top_logprobs, ops::kTopLogprobsMax);
+  const int32_t n = min(row.settings.top_logprobs, kTopLogprobsMax);
   for (int32_t k = 0; k < n; ++k) {
     Best best{-INFINITY, row.p.vocab};
     each_four_of_share(row, [&](int32_t first, const float(&v)[4], int count) {
