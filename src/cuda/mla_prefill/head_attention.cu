@@ -5,10 +5,11 @@
 #include "base/bytes.h"
 #include "cuda/common/cuda_must.h"
 #include "cuda/common/numbers.cuh"
+#include "cuda/common/tensor_map.h"
 #include "cuda/mla_prefill/chunk_keys.cuh"
 #include "cuda/mla_prefill/head_attention.h"
-#include "cuda/mla_prefill/tensor_map.h"
 #include "cuda/ptx/mbarrier.cuh"
+#include "cuda/ptx/tensor_copy.cuh"
 #include "cuda/ptx/wgmma.cuh"
 
 namespace quire::cuda {
@@ -86,23 +87,14 @@ __device__ Work find_work(const Params& p, int32_t index) {
   return w;
 }
 
-// A panel of 64 columns from `column`, 128 rows from `row`.
-__device__ void copy_panel(const CUtensorMap& map, int3 at, std::byte* to, Barrier* barrier) {
-  asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
-      "[%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(to)),
-      "l"(&map), "r"(at.x), "r"(at.y), "r"(at.z), "r"(shared_address(barrier))
-      : "memory");
-}
-
 // By one thread.
 __device__ void produce(const Params& p, const Work& w, Shared& s) {
   const int head = static_cast<int>(blockIdx.x);
   const int token = w.tile.first_token;
   barrier_expect_bytes(&s.query_full, kKeyPanels * kPanelBytes);
-  copy_panel(p.q_nope, {0, head, token}, s.query, &s.query_full);
-  copy_panel(p.q_nope, {64, head, token}, s.query + kPanelBytes, &s.query_full);
-  copy_panel(p.q_rope, {0, head, token}, s.query + 2 * kPanelBytes, &s.query_full);
+  tensor_copy(s.query, p.q_nope, {0, head, token}, &s.query_full);
+  tensor_copy(s.query + kPanelBytes, p.q_nope, {64, head, token}, &s.query_full);
+  tensor_copy(s.query + 2 * kPanelBytes, p.q_rope, {0, head, token}, &s.query_full);
   for (int i = 0; i < w.key_end - w.key_begin; ++i) {
     const Turn turn = turn_of(i);
     const int row = (w.buffer_offset + w.key_begin + i) * kKeys;
@@ -110,15 +102,15 @@ __device__ void produce(const Params& p, const Work& w, Shared& s) {
     Barrier* key_full = &s.key_full[turn.stage];
     barrier_wait(&s.key_empty[turn.stage], turn.parity ^ 1);
     barrier_expect_bytes(key_full, kKeyPanels * kPanelBytes);
-    copy_panel(p.k_nope, {0, head, row}, key, key_full);
-    copy_panel(p.k_nope, {64, head, row}, key + kPanelBytes, key_full);
-    copy_panel(p.k_rope, {0, 0, row}, key + 2 * kPanelBytes, key_full);
+    tensor_copy(key, p.k_nope, {0, head, row}, key_full);
+    tensor_copy(key + kPanelBytes, p.k_nope, {64, head, row}, key_full);
+    tensor_copy(key + 2 * kPanelBytes, p.k_rope, {0, 0, row}, key_full);
     std::byte* value = s.value[turn.stage];
     Barrier* value_full = &s.value_full[turn.stage];
     barrier_wait(&s.value_empty[turn.stage], turn.parity ^ 1);
     barrier_expect_bytes(value_full, kValuePanels * kPanelBytes);
-    copy_panel(p.v, {0, head, row}, value, value_full);
-    copy_panel(p.v, {64, head, row}, value + kPanelBytes, value_full);
+    tensor_copy(value, p.v, {0, head, row}, value_full);
+    tensor_copy(value + kPanelBytes, p.v, {64, head, row}, value_full);
   }
 }
 
@@ -369,11 +361,11 @@ void head_attention(const Context& context, const HeadAttention& args) {
   CHECK(args.v[2] <= kHeadValueMax && args.v[2] % 8 == 0 && args.out.stride[0] % 2 == 0 &&
         args.out.stride[1] % 2 == 0);
   const TensorMapMaker maker;
-  const Params p{.q_nope = maker.panels(args.q_nope),
-                 .q_rope = maker.panels(args.q_rope),
-                 .k_nope = maker.panels(args.k_nope),
-                 .k_rope = maker.panels(k_rope),
-                 .v = maker.panels(args.v),
+  const Params p{.q_nope = maker.panels(args.q_nope, kQueries),
+                 .q_rope = maker.panels(args.q_rope, kQueries),
+                 .k_nope = maker.panels(args.k_nope, kKeys),
+                 .k_rope = maker.panels(k_rope, kKeys),
+                 .v = maker.panels(args.v, kKeys),
                  .tiles = {.row_begin = args.tokens.row_begin.data,
                            .n_rows = static_cast<int32_t>(n_rows),
                            .tile_tokens = kQueries},

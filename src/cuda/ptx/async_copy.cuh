@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "cuda/ptx/shared_address.cuh"
+
 namespace quire::cuda {
 
 // 16 bytes, both ends aligned to 16; the last 16 - `bytes` are filled with zeros. Not through the
@@ -16,6 +18,12 @@ __device__ inline void copy_async_16(uint32_t shared, const void* global, int by
                : "memory");
 }
 
+// 4 bytes, both ends aligned to 4, or zeros in their place.
+__device__ inline void copy_async_4(uint32_t shared, const void* global, int bytes = 4) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared), "l"(global), "r"(bytes)
+               : "memory");
+}
+
 // Closes the group of the copies that this thread started since the last call.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 
@@ -23,10 +31,6 @@ __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" :
 template <int kPending>
 __device__ inline void wait_for_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-__device__ inline uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
 }  // namespace quire::cuda

@@ -6,13 +6,11 @@
 
 #include <cstdint>
 
+#include "cuda/ptx/shared_address.cuh"
+
 namespace quire::cuda {
 
 using Barrier = uint64_t;
-
-__device__ inline uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
 
 // By one thread; all others see it behind barrier_init_done() and a __syncthreads().
 __device__ inline void barrier_init(Barrier* barrier, uint32_t count) {
@@ -25,6 +23,11 @@ __device__ inline void barrier_init_done() {
 
 __device__ inline void barrier_arrive(Barrier* barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+               : "memory");
+}
+// Arrives when all copies that this thread started so far (async_copy.cuh) are done.
+__device__ inline void barrier_arrive_when_copied(Barrier* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier))
                : "memory");
 }
 // Arrives, and makes the phase wait for `bytes` of bulk copies.

@@ -124,6 +124,40 @@ __device__ inline void wgmma_m64n256k16(float (&d)[128], const MmaA& a, uint64_t
       : "r"(a.a0), "r"(a.a1), "r"(a.a2), "r"(a.a3), "l"(b), "r"(static_cast<int>(sum)));
 }
 
+// A[64, 16] from registers, B[n, 16] from shared memory: operand_of_rows.
+__device__ inline void wgmma_of_rows(float (&d)[16], const MmaA& a, uint64_t b, Sum sum) {
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %21, 0; wgmma.mma_async.sync.aligned"
+      ".m64n32k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "{%16, %17, %18, %19}, %20, p, 1, 1, 0;}"
+      : QUIRE_WGMMA_D8(0), QUIRE_WGMMA_D8(8)
+      : "r"(a.a0), "r"(a.a1), "r"(a.a2), "r"(a.a3), "l"(b), "r"(static_cast<int>(sum)));
+}
+__device__ inline void wgmma_of_rows(float (&d)[32], const MmaA& a, uint64_t b, Sum sum) {
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %37, 0; wgmma.mma_async.sync.aligned"
+      ".m64n64k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, p, 1, 1, 0;}"
+      : QUIRE_WGMMA_D8(0), QUIRE_WGMMA_D8(8), QUIRE_WGMMA_D8(16), QUIRE_WGMMA_D8(24)
+      : "r"(a.a0), "r"(a.a1), "r"(a.a2), "r"(a.a3), "l"(b), "r"(static_cast<int>(sum)));
+}
+__device__ inline void wgmma_of_rows(float (&d)[64], const MmaA& a, uint64_t b, Sum sum) {
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned"
+      ".m64n128k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
+      "{%64, %65, %66, %67}, %68, p, 1, 1, 0;}"
+      : QUIRE_WGMMA_D8(0), QUIRE_WGMMA_D8(8), QUIRE_WGMMA_D8(16), QUIRE_WGMMA_D8(24),
+        QUIRE_WGMMA_D8(32), QUIRE_WGMMA_D8(40), QUIRE_WGMMA_D8(48), QUIRE_WGMMA_D8(56)
+      : "r"(a.a0), "r"(a.a1), "r"(a.a2), "r"(a.a3), "l"(b), "r"(static_cast<int>(sum)));
+}
+
 #undef QUIRE_WGMMA_D8
 
 }  // namespace quire::cuda
