@@ -292,6 +292,19 @@ TEST(ModelConfig, CompressedTensors) {
   expect_refused(json, "re:(a", ErrorCode::unsupported);
 }
 
+TEST(ModelConfig, Fp8LeavesModulesAloneByRegularExpression) {
+  Json json = kimi();
+  json["quantization_config"] = {{"quant_method", "fp8"},
+                                 {"weight_block_size", {128, 128}},
+                                 {"modules_to_not_convert", {"lm_head", ".*self_attn"}}};
+  const Result<ModelConfig> config = parse(json);
+  ASSERT_TRUE(config.ok()) << config.error().message;
+  ASSERT_EQ(config.value().weights.ignored.size(), 2U);
+  EXPECT_TRUE(config.value().weights.ignored[1].matches("layers.3.self_attn.o_proj"));
+  json["quantization_config"]["modules_to_not_convert"] = {"(a"};
+  expect_refused(json, "re:(a", ErrorCode::unsupported);
+}
+
 TEST(ModelConfig, TheTokenizerFitsTheEmbedding) {
   const ModelConfig config = parse(kimi()).value();
   EXPECT_TRUE(check_vocabulary(config, 163840).ok());

@@ -8,6 +8,18 @@ namespace {
 
 constexpr int kIgnoredMax = 100'000;  // GLM-5 in FP8 lists every module that it leaves alone
 
+// The modules that the scheme leaves alone. `kind` is what an entry is before its own text says so:
+// "" plain names (compressed-tensors), "re:" regular expressions (transformers' FP8).
+Status read_ignored(const ConfigReader& quant, const char* key, std::string_view kind,
+                    WeightSource* source) {
+  if (!quant.has(key)) return {};
+  const std::vector<std::string> ignored = TRY(quant.texts(key, kIgnoredMax));
+  for (const std::string& text : ignored) {
+    source->ignored.push_back(TRY(NamePattern::parse(std::string(kind) + text)));
+  }
+  return {};
+}
+
 Status read_fp8(const ConfigReader& quant, WeightSource* source) {
   source->scheme_text = "fp8";
   const std::string element = TRY(quant.text_or("fmt", "e4m3"));
@@ -25,16 +37,7 @@ Status read_fp8(const ConfigReader& quant, WeightSource* source) {
     return {};
   }
   source->scheme = WeightScheme::fp8_block128;
-  return {};
-}
-
-Status read_ignored(const ConfigReader& quant, WeightSource* source) {
-  if (!quant.has("ignore")) return {};
-  const std::vector<std::string> ignored = TRY(quant.texts("ignore", kIgnoredMax));
-  for (const std::string& text : ignored) {
-    source->ignored.push_back(TRY(NamePattern::parse(text)));
-  }
-  return {};
+  return read_ignored(quant, "modules_to_not_convert", "re:", source);
 }
 
 Status read_compressed_tensors(const ConfigReader& quant, WeightSource* source) {
@@ -60,7 +63,7 @@ Status read_compressed_tensors(const ConfigReader& quant, WeightSource* source) 
   }
   source->scheme = WeightScheme::int4_group;
   source->group = static_cast<int>(group_size);
-  return read_ignored(quant, source);
+  return read_ignored(quant, "ignore", "", source);
 }
 
 }  // namespace

@@ -25,6 +25,9 @@ WeightFormat published_format(const WantedTensor& wanted, const WeightSource& so
   const auto leaves_alone = [&](const NamePattern& pattern) {
     return pattern.matches(wanted.module);
   };
+  if (std::any_of(source.ignored.begin(), source.ignored.end(), leaves_alone)) {
+    return WeightFormat::bf16;
+  }
   const bool is_quantised = wanted.storage == Storage::matrix && wanted.weight != Weight::lm_head;
   switch (source.scheme) {
     case WeightScheme::bf16:
@@ -34,10 +37,8 @@ WeightFormat published_format(const WantedTensor& wanted, const WeightSource& so
       return is_quantised || wanted.storage == Storage::kv_b ? WeightFormat::fp8_block128
                                                              : WeightFormat::bf16;
     case WeightScheme::int4_group:
-      return is_quantised && wanted.n_in % source.group == 0 &&
-                     std::none_of(source.ignored.begin(), source.ignored.end(), leaves_alone)
-                 ? WeightFormat::int4_group
-                 : WeightFormat::bf16;
+      return is_quantised && wanted.n_in % source.group == 0 ? WeightFormat::int4_group
+                                                             : WeightFormat::bf16;
   }
   CHECK(false);
   return WeightFormat::bf16;

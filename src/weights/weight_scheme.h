@@ -33,7 +33,8 @@ struct WeightSource {
   WeightScheme scheme = WeightScheme::bf16;
   std::string scheme_text = "bf16";  // as config.json names it
   int group = 0;                     // int4_group: 32 or 128
-  // Modules that the scheme leaves alone (compressed-tensors `ignore`), without the naming prefix.
+  // Modules that the scheme leaves alone (compressed-tensors `ignore`, FP8
+  // `modules_to_not_convert`), without the naming prefix.
   std::vector<NamePattern> ignored;
 };
 
