@@ -97,6 +97,26 @@ class EngineTest : public testing::Test {
     EXPECT_EQ(engine_->stats().pages_free, engine_->stats().pages_total - quarantined);
     EXPECT_EQ(engine_->stats().pages_quarantined, quarantined);
   }
+  // Of a fresh engine: a request is aborted, twice, after so many steps (from 0 on it is queued, in
+  // its first chunk, in its last, decoding, and finished), and its neighbour notices nothing.
+  void expect_abort_after(int steps) {
+    const GenerateRequest request = request_of(counting_prompt(1, 30, kVocab), 8);
+    const GenerateRequest other = request_of({5, 6, 7}, 12);
+    Heard heard;
+    Heard neighbour;
+    const RequestId id = add(request, heard);
+    add(other, neighbour);
+    for (int i = 0; i < steps; ++i) step();
+    const bool was_finished = heard.n_finishes == 1;
+    engine_->abort(id);
+    engine_->abort(id);
+    ASSERT_EQ(heard.n_finishes, 1) << "after " << steps << " steps";
+    EXPECT_EQ(heard.last().finish, was_finished ? FinishReason::length : FinishReason::aborted);
+    EXPECT_TRUE(engine_->audit().ok());
+    run_to_end();
+    EXPECT_EQ(neighbour.ids(), right(other));
+    expect_all_pages_back();
+  }
 
   ManualClock clock_;
   Log log_{LogLevel::error, LogFormat::text};
@@ -243,24 +263,9 @@ TEST_F(EngineTest, ALongPromptHoldsNobody) {
 }
 
 TEST_F(EngineTest, AbortEndsARequestWhereverItIs) {
-  const GenerateRequest request = request_of(counting_prompt(1, 30, kVocab), 8);
-  // After so many steps it is queued, in its first chunk, in its last, decoding, and finished.
   for (int steps = 0; steps <= 12; ++steps) {
     start(small_config());
-    Heard heard;
-    Heard neighbour;
-    const GenerateRequest other = request_of({5, 6, 7}, 12);
-    const RequestId id = add(request, heard);
-    add(other, neighbour);
-    for (int i = 0; i < steps; ++i) step();
-    const bool was_finished = heard.n_finishes == 1;
-    engine_->abort(id);
-    engine_->abort(id);
-    ASSERT_EQ(heard.n_finishes, 1) << "after " << steps << " steps";
-    EXPECT_EQ(heard.last().finish, was_finished ? FinishReason::length : FinishReason::aborted);
-    run_to_end();
-    EXPECT_EQ(neighbour.ids(), right(other));
-    expect_all_pages_back();
+    expect_abort_after(steps);
   }
 }
 
@@ -456,23 +461,9 @@ TEST_F(EngineOverlapTest, AStopTokenWastesOneRowAndGivesItsPageBack) {
 }
 
 TEST_F(EngineOverlapTest, AbortEndsARequestWhereverItIs) {
-  const GenerateRequest request = request_of(counting_prompt(1, 30, kVocab), 8);
   for (int steps = 0; steps <= 13; ++steps) {
     start_overlapped(small_config());
-    Heard heard;
-    Heard neighbour;
-    const GenerateRequest other = request_of({5, 6, 7}, 12);
-    const RequestId id = add(request, heard);
-    add(other, neighbour);
-    for (int i = 0; i < steps; ++i) step();
-    const bool was_finished = heard.n_finishes == 1;
-    engine_->abort(id);
-    ASSERT_EQ(heard.n_finishes, 1) << "after " << steps << " steps";
-    EXPECT_EQ(heard.last().finish, was_finished ? FinishReason::length : FinishReason::aborted);
-    EXPECT_TRUE(engine_->audit().ok());
-    run_to_end();
-    EXPECT_EQ(neighbour.ids(), right(other));
-    expect_all_pages_back();
+    expect_abort_after(steps);
   }
 }
 
