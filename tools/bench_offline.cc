@@ -173,7 +173,23 @@ void print_text(const Json& report) {
               human_bytes(report["peak_rss_bytes"].get<int64_t>()).c_str());
 }
 
-Status run_bench(const BenchOptions& options) {
+Result<BenchOptions> read_options(const CLI::App& command) {
+  BenchOptions options;
+  options.source = TRY(read_model_source(command));
+  options.kv_format = option_value(command, "--kv-cache-dtype", options.kv_format);
+  options.input_len = option_value(command, "--input-len", options.input_len);
+  options.output_len = option_value(command, "--output-len", options.output_len);
+  options.n_prompts = option_value(command, "--num-prompts", options.n_prompts);
+  options.concurrency = option_value(command, "--concurrency", options.concurrency);
+  options.chunked_prefill_tokens =
+      option_value(command, "--chunked-prefill-size", options.chunked_prefill_tokens);
+  options.seed = option_value(command, "--seed", options.seed);
+  options.json = command.count("--json") > 0;
+  return options;
+}
+
+Status run_bench(const CLI::App& command) {
+  const BenchOptions options = TRY(read_options(command));
   const int32_t widest = *std::max_element(options.concurrency.begin(), options.concurrency.end());
   const int32_t tokens = options.input_len + options.output_len;
   const KvFormat kv_format = TRY(parse_kv_format(options.kv_format));
@@ -209,29 +225,11 @@ Status run_bench(const BenchOptions& options) {
   return {};
 }
 
-BenchOptions read_options(const CLI::App& command) {
-  BenchOptions options;
-  options.source.dir = option_value(command, "--model-path", options.source.dir);
-  options.source.n_threads = option_value(command, "--threads", options.source.n_threads);
-  options.source.device = option_value(command, "--device", options.source.device);
-  options.source.deterministic = command.count("--deterministic") > 0;
-  options.kv_format = option_value(command, "--kv-cache-dtype", options.kv_format);
-  options.input_len = option_value(command, "--input-len", options.input_len);
-  options.output_len = option_value(command, "--output-len", options.output_len);
-  options.n_prompts = option_value(command, "--num-prompts", options.n_prompts);
-  options.concurrency = option_value(command, "--concurrency", options.concurrency);
-  options.chunked_prefill_tokens =
-      option_value(command, "--chunked-prefill-size", options.chunked_prefill_tokens);
-  options.seed = option_value(command, "--seed", options.seed);
-  options.json = command.count("--json") > 0;
-  return options;
-}
-
 }  // namespace
 
 void add_bench_offline(CLI::App& bench, ExitCode* exit_code) {
   CLI::App* offline = bench.add_subcommand("offline", "The engine alone, without HTTP");
-  offline->add_option("--model-path", "Folder with config.json and safetensors")->required();
+  add_model_source_flags(*offline);
   offline->add_option("--input-len", "Prompt tokens of a request; default 128")
       ->check(CLI::Range(1, 1 << 20));
   offline->add_option("--output-len", "Tokens to generate for a request; default 128")
@@ -242,17 +240,13 @@ void add_bench_offline(CLI::App& bench, ExitCode* exit_code) {
       ->delimiter(',')
       ->expected(1, 64)
       ->check(CLI::Range(1, 1024));
-  offline->add_option("--device", "cpu (default) or cuda");
-  offline->add_flag("--deterministic", kDeterministicHelp);
-  offline->add_option("--threads", "Of the CPU backend; default: all cores")
-      ->check(CLI::Range(1, 1024));
   offline->add_option("--kv-cache-dtype", "auto, bf16 or fp8_e4m3");
   offline->add_option("--chunked-prefill-size", "Prompt tokens a step, at most")
       ->check(CLI::Range(1, 1 << 20));
   offline->add_option("--seed", "Of the random prompts; default 1");
   offline->add_flag("--json")->description("One JSON object on standard output");
   offline->callback([offline, exit_code] {
-    const Status status = run_bench(read_options(*offline));
+    const Status status = run_bench(*offline);
     *exit_code = status.ok() ? ExitCode::ok : fail(status.error());
   });
 }

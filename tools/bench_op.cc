@@ -13,9 +13,7 @@ namespace quire {
 namespace {
 
 Result<Json> run_bench_op(const CLI::App& command) {
-  const ModelSource source{.n_threads = option_value(command, "--threads", 0),
-                           .device = option_value<std::string>(command, "--device", "cpu"),
-                           .deterministic = command.count("--deterministic") > 0};
+  const ModelSource source = read_backend_flags(command);
   const std::unique_ptr<Backend> backend = TRY(make_backend(source));
   const std::optional<double> ceiling = TRY(measure_read_ceiling(source.device));
   const bool prints = command.count("--json") == 0;
@@ -40,9 +38,7 @@ void print_nothing(const Json&) {}
 void add_bench_op(CLI::App& bench, ExitCode* exit_code) {
   CLI::App* op = bench.add_subcommand("op", "Each op alone, beside its bytes at the read ceiling");
   op->add_option("--filter", "Only ops whose name contains it");
-  op->add_option("--device", "cpu (default) or cuda");
-  op->add_flag("--deterministic", kDeterministicHelp);
-  op->add_option("--threads", "Of the CPU backend; default: all cores")->check(CLI::Range(1, 1024));
+  add_backend_flags(*op);
   op->add_flag("--json")->description("One JSON object on standard output");
   op->callback([op, exit_code] { *exit_code = end_bench(*op, run_bench_op(*op), print_nothing); });
 }

@@ -266,10 +266,8 @@ ExitCode print_report(const Json& report, const EvalOptions& options) {
 
 EvalOptions read_options(const CLI::App& command) {
   EvalOptions options;
+  options.source = read_backend_flags(command);
   options.source.dir = option_value(command, "--model-path", options.source.dir);
-  options.source.n_threads = option_value(command, "--threads", options.source.n_threads);
-  options.source.device = option_value(command, "--device", options.source.device);
-  options.source.deterministic = command.count("--deterministic") > 0;
   options.data_dir = option_value(command, "--data", options.data_dir);
   options.tasks = option_value(command, "--task", options.tasks);
   options.limit = option_value(command, "--limit", options.limit);
@@ -296,10 +294,7 @@ void add_eval_command(CLI::App& app, ExitCode* exit_code) {
   command->add_option("--concurrency", "Items at once; default 16")->check(CLI::Range(1, 1024));
   command->add_option("--bar", "Exit code 3 when a task is less accurate; 0 to 1")
       ->check(CLI::Range(0.0, 1.0));
-  command->add_option("--device", "cpu (default) or cuda");
-  command->add_flag("--deterministic", kDeterministicHelp);
-  command->add_option("--threads", "Of the CPU backend; default: all cores")
-      ->check(CLI::Range(1, 1024));
+  add_backend_flags(*command);
   command->add_flag("--json")->description("One JSON object on standard output");
   command->callback([command, exit_code] {
     const EvalOptions options = read_options(*command);

@@ -70,13 +70,27 @@ Result<std::unique_ptr<Backend>> make_backend(const ModelSource& source) {
       format("--device: expected cpu or cuda, found '%s'", excerpt(source.device).c_str()));
 }
 
+void add_backend_flags(CLI::App& command) {
+  command.add_option("--device", "cpu (default) or cuda");
+  command.add_flag("--deterministic")
+      ->description(
+          "On a GPU: a request's bytes do not depend on the others'; slower (a CPU is always so)");
+  command.add_option("--threads", "Of the CPU backend, and that read files (default: all cores)")
+      ->check(CLI::Range(1, 1024));
+}
+
+ModelSource read_backend_flags(const CLI::App& command) {
+  ModelSource out;
+  out.n_threads = option_value(command, "--threads", out.n_threads);
+  out.device = option_value(command, "--device", out.device);
+  out.deterministic = command.count("--deterministic") > 0;
+  return out;
+}
+
 void add_model_source_flags(CLI::App& command) {
   command.add_option("--model-path,--model", "Folder with config.json and safetensors")->required();
   command.add_option("--load-format", "auto, safetensors, or dummy: random weights of that config");
-  command.add_option("--device", "cpu (default) or cuda");
-  command.add_flag("--deterministic", kDeterministicHelp);
-  command.add_option("--threads", "Of the CPU backend, and that read files (default: all cores)")
-      ->check(CLI::Range(1, 1024));
+  add_backend_flags(command);
   command.add_option("--tp-size,--tp,--tensor-parallel-size", "Ranks that the weights are cut for")
       ->check(CLI::Range(1, 1024));
   command.add_flag("--rank-share")
@@ -85,11 +99,8 @@ void add_model_source_flags(CLI::App& command) {
 }
 
 Result<ModelSource> read_model_source(const CLI::App& command) {
-  ModelSource out;
+  ModelSource out = read_backend_flags(command);
   out.dir = option_value(command, "--model-path", out.dir);
-  out.n_threads = option_value(command, "--threads", out.n_threads);
-  out.device = option_value(command, "--device", out.device);
-  out.deterministic = command.count("--deterministic") > 0;
   out.load_format =
       TRY(parse_load_format(option_value<std::string>(command, "--load-format", "auto")));
   const int64_t n_ranks = option_value<int64_t>(command, "--tp-size", 1);

@@ -18,9 +18,6 @@
 
 namespace quire {
 
-inline constexpr const char* kDeterministicHelp =
-    "On a GPU: a request's bytes do not depend on the others'; slower (a CPU is always so)";
-
 enum class LoadFormat : uint8_t {
   automatic,  // what the folder's safetensors hold
   dummy,      // config.json alone: random weights (weights/dummy.h)
@@ -36,7 +33,11 @@ struct ModelSource {
   std::optional<Partition> share;
 };
 
-// The flags of a ModelSource, --model-path among them, and what they say. Errors: invalid_argument;
+// The flags that choose a backend, and what they say: a source without a model.
+void add_backend_flags(CLI::App& command);
+ModelSource read_backend_flags(const CLI::App& command);
+
+// All flags of a ModelSource, --model-path among them, and what they say. Errors: invalid_argument;
 // unsupported (ranks without --rank-share).
 void add_model_source_flags(CLI::App& command);
 Result<ModelSource> read_model_source(const CLI::App& command);
