@@ -1,8 +1,15 @@
-# quire_layer(NAME LINKS...): the folder src/NAME as library quire_NAME, and its *_test.cc files as
-# one GoogleTest program NAME_test, registered with CTest case by case under the label `unit`.
-function(quire_layer name)
-  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cc
-                                              ${CMAKE_SOURCE_DIR}/src/${name}/*.cu)
+# quire_layer(PATH LINKS...): the folder src/PATH as library quire_PATH (with _ for /), and its
+# *_test.cc files as one GoogleTest program PATH_test, registered with CTest case by case under the
+# label `unit`. A folder below it that is a layer of its own comes first, and is left out.
+function(quire_layer path)
+  string(REPLACE "/" "_" name ${path})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${path}/*.cc
+                                              ${CMAKE_SOURCE_DIR}/src/${path}/*.cu)
+  get_property(inner GLOBAL PROPERTY quire_layers)
+  foreach(folder IN LISTS inner)
+    list(FILTER sources EXCLUDE REGEX "/src/${folder}/")
+  endforeach()
+  set_property(GLOBAL APPEND PROPERTY quire_layers ${path})
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
