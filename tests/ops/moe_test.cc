@@ -41,8 +41,8 @@ TEST_P(MoeTest, RoutesAsTheReference) {
   struct Shape {
     int64_t n_tokens, n_experts, top_k;
   };
-  for (const Shape& s :
-       {Shape{0, 16, 4}, Shape{1, 16, 4}, Shape{33, 384, 8}, Shape{5, 7, 7}, Shape{64, 16, 1}}) {
+  for (const Shape& s : {Shape{0, 16, 4}, Shape{1, 16, 4}, Shape{33, 384, 8}, Shape{5, 7, 7},
+                         Shape{64, 16, 1}, Shape{2, 130, 6}, Shape{3, 2048, 32}}) {
     for (const auto mode : {ops::RouteWeights::normalised, ops::RouteWeights::as_they_are}) {
       SCOPED_TRACE(s.n_experts);
       const auto scores = filled(rng, Values::normal, HostArray<float, 2>(s.n_tokens, s.n_experts));
@@ -81,6 +81,14 @@ TEST_P(MoeTest, TiesGoToTheLowerExpert) {
   const HostArray<float, 1> bias(int64_t{8});
   const Routed found = route(backend(), scores, bias, 5);
   EXPECT_EQ(found.experts.values, (std::vector<int32_t>{1, 2, 4, 7, 0}));
+}
+
+// However a backend shares out the experts.
+TEST_P(MoeTest, TiesOfManyExpertsToo) {
+  HostArray<float, 2> scores(int64_t{1}, int64_t{384});
+  for (const size_t e : {size_t{383}, size_t{130}, size_t{127}, size_t{128}}) scores.values[e] = 1;
+  const Routed found = route(backend(), scores, HostArray<float, 1>(int64_t{384}), 8);
+  EXPECT_EQ(found.experts.values, (std::vector<int32_t>{127, 128, 130, 383, 0, 1, 2, 3}));
 }
 
 TEST_P(MoeTest, BiasChoosesButDoesNotWeigh) {
