@@ -3,9 +3,8 @@
 // BF16 products of few tokens and all of quantised weights go to the thin kernel (thin.h), other
 // BF16 products to cuBLASLt. With Context::deterministic everything goes to kernels whose rows do
 // not depend on the batch.
-#include "cuda/common/cuda_must.h"
-#include "cuda/gemm/absorb.h"
 #include "cuda/gemm/blas.h"
+#include "cuda/gemm/head_products.h"
 #include "cuda/gemm/plain.h"
 #include "cuda/gemm/quantise.h"
 #include "cuda/gemm/thin.h"
@@ -139,27 +138,7 @@ void linear_pair(const Context& context, const ops::LinearPair& args) {
 }
 
 void expand_value(const Context& context, const ops::ExpandValue& args) {
-  const int64_t n_tokens = args.out[0];
-  const ThinProduct product{.sides = {{.weight = {.values = args.w_uv.data,
-                                                  .scales = nullptr,
-                                                  .value_stride = args.w_uv.stride[1] * 2,
-                                                  .scale_stride = 0},
-                                       .out = args.out.data,
-                                       .out_f32 = nullptr,
-                                       .out_stride = args.out.stride[0],
-                                       .n_out = args.out[2]},
-                                      {}},
-                            .n_in = args.x[2],
-                            .n_tokens = n_tokens,
-                            .x = args.x.data,
-                            .x_stride = args.x.stride[0],
-                            .n_batch = args.out[1],
-                            .weight_batch_bytes = args.w_uv.stride[0] * 2,
-                            .x_batch = args.x.stride[1],
-                            .out_batch = args.out.stride[1]};
-  if ((context.deterministic || n_tokens <= kHeadTokensMax) && is_thin(product)) {
-    return multiply_thin(context, product, tile_for(context));
-  }
+  if (context.deterministic || args.out[0] <= kHeadTokensMax) return launch_expand(context, args);
   const BlasAnswer answer = context.blas->multiply({.weight = args.w_uv.data,
                                                     .order = WeightOrder::out_in,
                                                     .weight_stride = args.w_uv.stride[1],
@@ -170,21 +149,15 @@ void expand_value(const Context& context, const ops::ExpandValue& args) {
                                                     .out = args.out.data,
                                                     .out_stride = args.out.stride[0],
                                                     .out_batch = args.out.stride[1],
-                                                    .n_tokens = n_tokens,
+                                                    .n_tokens = args.out[0],
                                                     .n_out = args.out[2],
                                                     .n_in = args.x[2],
                                                     .n_batch = args.out[1]});
-  CUDA_MUST(answer == BlasAnswer::done ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED);
+  if (answer == BlasAnswer::not_supported) launch_expand(context, args);
 }
 
 void absorb_query(const Context& context, const ops::AbsorbQuery& args) {
-  const int64_t n_tokens = args.out[0];
-  const bool is_few = context.deterministic || n_tokens <= kHeadTokensMax;
-  if (is_few) return launch_absorb(context, args);
-  if (args.q_rope.data != nullptr) {
-    rope(context,
-         {.x = args.q_rope, .positions = args.positions, .cos = args.cos, .sin = args.sin});
-  }
+  if (context.deterministic || args.out[0] <= kHeadTokensMax) return launch_absorb(context, args);
   const BlasAnswer answer = context.blas->multiply({.weight = args.w_uk.data,
                                                     .order = WeightOrder::in_out,
                                                     .weight_stride = args.w_uk.stride[1],
@@ -195,12 +168,13 @@ void absorb_query(const Context& context, const ops::AbsorbQuery& args) {
                                                     .out = args.out.data,
                                                     .out_stride = args.out.stride[0],
                                                     .out_batch = args.out.stride[1],
-                                                    .n_tokens = n_tokens,
+                                                    .n_tokens = args.out[0],
                                                     .n_out = args.out[2],
                                                     .n_in = args.q_nope[2],
                                                     .n_batch = args.out[1]});
-  if (answer == BlasAnswer::done) return;
-  launch_absorb(context, args);
+  if (answer == BlasAnswer::not_supported) return launch_absorb(context, args);
+  if (args.q_rope.data == nullptr) return;
+  rope(context, {.x = args.q_rope, .positions = args.positions, .cos = args.cos, .sin = args.sin});
 }
 
 }  // namespace quire::cuda

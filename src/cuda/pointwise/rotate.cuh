@@ -58,10 +58,11 @@ __device__ inline void rotate_in_place(bf16* x, float cos, float sin) {
   x[1] = __float2bfloat16_rn(b);
 }
 
-// One head of some tokens, by all threads of a block.
-__device__ inline void rotate(const Rotation& r, int64_t first_token, int n_tokens, int head,
-                              int n_threads) {
-  for (int i = static_cast<int>(threadIdx.x); i < n_tokens * r.n_pairs; i += n_threads) {
+// One head of some tokens, by all threads of the blocks along x.
+__device__ inline void rotate(const Rotation& r, int64_t first_token, int n_tokens, int head) {
+  const auto step = static_cast<int>(gridDim.x * blockDim.x);
+  for (auto i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x); i < n_tokens * r.n_pairs;
+       i += step) {
     const int64_t token = first_token + i / r.n_pairs;
     const int pair = i % r.n_pairs;
     const int64_t row = table_row(r, token);
