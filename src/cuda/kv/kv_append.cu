@@ -12,9 +12,11 @@ namespace quire::cuda {
 
 namespace {
 
-constexpr int kThreads = kNormThreads;
-constexpr int kWarps = kNormWarps;
-constexpr int kValuesMax = 1024;  // of a token's row, in append_latent
+constexpr int kThreads = 256;
+constexpr int kWarps = kThreads / kWarpSize;
+constexpr int kKeyWarp = kWarps - 1;     // has the shared key while the others have the latent
+constexpr int kQueryMax = 8 * kThreads;  // values of a query, in append_latent
+constexpr int kValuesMax = 1024;         // of a token's row there
 
 // Where the rows of a step go.
 struct Destination {
@@ -41,8 +43,9 @@ struct LatentParams {
   int64_t kv_a_stride;    // elements between tokens
   int64_t q_a_stride;     // elements between tokens
   int64_t q_dim;
-  bool is_aligned;  // rows and weights of both norms are at 16 bytes
-  Rotation tables;  // of the key: no x
+  bool query_in_registers;  // q_a is at 16 bytes, and its norm
+  bool row_in_registers;    // kv_a, its norm and the page are, and a warp holds the key
+  Rotation tables;          // of the key: no x
   float eps;
 };
 
@@ -76,16 +79,30 @@ __device__ float cast_part(const bf16* x, int n, int bits_dropped, uint8_t* out)
   return scale;
 }
 
-// A token's row into its page, by all threads of the block. A page outside the pool is not
-// written.
-__device__ void store_row(const Destination& to, int64_t token, const bf16* latent,
-                          const bf16* rope) {
+// Where a token's row lies.
+struct Place {
+  std::byte* block;  // null: the page is outside the pool, and nothing is written
+  int32_t slot;      // of the page
+};
+
+__device__ Place place_of(const Destination& to, int64_t token) {
   const PagedBlocks& kv = to.kv;
   const int32_t position = to.position[token];
   const int64_t page = kv.table[to.row[token] * kv.table_stride + position / kPageTokens];
-  if (page < 0 || page >= kv.n_pages) return;
-  const int32_t slot = position % kPageTokens;
-  std::byte* block = kv.block(page);
+  const bool is_inside = page >= 0 && page < kv.n_pages;
+  return {.block = is_inside ? kv.block(page) : nullptr, .slot = position % kPageTokens};
+}
+
+__device__ float* scales_of(const PagedBlocks& kv, const Place& at) {
+  return reinterpret_cast<float*>(at.block + PagedBlocks::scales_at(kv.values())) + 2 * at.slot;
+}
+
+// A token's row into its page, by all threads of the block.
+__device__ void store_row(const Destination& to, int64_t token, const bf16* latent,
+                          const bf16* rope) {
+  const PagedBlocks& kv = to.kv;
+  const auto [block, slot] = place_of(to, token);
+  if (block == nullptr) return;
   const int64_t first = int64_t{slot} * kv.values();
   if (kv.format == KvFormat::bf16) {
     bf16* out = reinterpret_cast<bf16*>(block) + first;
@@ -98,9 +115,9 @@ __device__ void store_row(const Destination& to, int64_t token, const bf16* late
   const float latent_scale = cast_part(latent, kv.latent_dim, to.bits_dropped, out);
   const float rope_scale = cast_part(rope, kv.rope_dim, to.bits_dropped, out + kv.latent_dim);
   if (threadIdx.x == 0) {
-    auto* scales = reinterpret_cast<float*>(block + PagedBlocks::scales_at(kv.values()));
-    scales[2 * slot] = latent_scale;
-    scales[2 * slot + 1] = rope_scale;
+    float* scales = scales_of(kv, {block, slot});
+    scales[0] = latent_scale;
+    scales[1] = rope_scale;
   }
 }
 
@@ -114,30 +131,91 @@ __global__ __launch_bounds__(kThreads) void kv_append_kernel(
   store_row(p.to, token, p.latent + token * p.latent_stride, p.rope + token * p.rope_stride);
 }
 
-// One token's query, or one token's row of the cache, a block. Grid (n_tokens, 2), or (n_tokens, 1)
-// without a query; 256 threads, 2 KB of shared memory. Moves 4 * q_dim bytes for a query, and what
-// kv_append moves: bound by the launch.
-__global__ __launch_bounds__(kThreads) void append_latent_kernel(
-    const __grid_constant__ LatentParams p) {
-  __shared__ float sums[kWarps];
-  __shared__ __align__(16) bf16 row[kValuesMax];
-  let_next_kernel_begin();
-  wait_for_earlier_kernels();
-  const int64_t token = blockIdx.x;
-  if (blockIdx.y == 1) {
-    bf16* q = p.q_a + token * p.q_a_stride;
-    return norm_row(
-        {.x = q, .weight = p.q_a_norm, .dim = p.q_dim, .eps = p.eps, .is_aligned = p.is_aligned}, q,
-        sums);
+__device__ float amax_of(uint32_t pair) {
+  const float2 value = floats_of(pair);
+  return fmaxf(fabsf(value.x), fabsf(value.y));
+}
+
+// Two e4m3, the first in the low byte.
+__device__ uint32_t cast_pair(uint32_t pair, float scale, int bits_dropped) {
+  const float2 value = floats_of(pair);
+  const uint32_t low = drop_bits(to_e4m3(__fdiv_rn(value.x, scale)), bits_dropped);
+  const uint32_t high = drop_bits(to_e4m3(__fdiv_rn(value.y, scale)), bits_dropped);
+  return low | high << 8;
+}
+
+// The row of the cache that the block has in registers: eight values of the latent a thread, or a
+// pair of the key a lane of the last warp; zeros past their ends. `shared` holds kWarps values.
+__device__ void store_registers(const Destination& to, const Place& at, uint4 latent, uint32_t key,
+                                float* shared) {
+  const PagedBlocks& kv = to.kv;
+  const bool has_key = warp_of_thread() == kKeyWarp;
+  const int lane = lane_of_thread();
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int first = has_key ? kv.latent_dim + 2 * lane : 8 * thread;
+  const bool writes = at.block != nullptr && first < (has_key ? kv.values() : kv.latent_dim);
+  const int64_t value = int64_t{at.slot} * kv.values() + first;
+  if (kv.format == KvFormat::bf16) {
+    if (!writes) return;
+    bf16* out = reinterpret_cast<bf16*>(at.block) + value;
+    if (has_key) {
+      *reinterpret_cast<uint32_t*>(out) = key;
+    } else {
+      *reinterpret_cast<uint4*>(out) = latent;
+    }
+    return;
   }
+  float amax = amax_of(key);
+  for (const uint32_t pair : {latent.x, latent.y, latent.z, latent.w}) {
+    amax = fmaxf(amax, amax_of(pair));
+  }
+  amax = warp_max(amax);
+  if (lane == 0) shared[warp_of_thread()] = amax;
+  __syncthreads();
+  if (!has_key) {
+    for (int warp = 0; warp < kKeyWarp; ++warp) amax = fmaxf(amax, shared[warp]);
+  }
+  if (!writes) return;
+  const float scale = e4m3_scale(amax);
+  auto* out = reinterpret_cast<uint8_t*>(at.block) + value;
+  const auto cast = [&](uint32_t pair) { return cast_pair(pair, scale, to.bits_dropped); };
+  if (has_key) {
+    *reinterpret_cast<uint16_t*>(out) = static_cast<uint16_t>(cast(key));
+  } else {
+    *reinterpret_cast<uint2*>(out) = {cast(latent.x) | cast(latent.y) << 16,
+                                      cast(latent.z) | cast(latent.w) << 16};
+  }
+  if (thread == 0) scales_of(kv, at)[0] = scale;
+  if (has_key && lane == 0) scales_of(kv, at)[1] = scale;
+}
+
+// append_latent's row of the cache where all of it fits registers. Places are looked up while the
+// row is on its way.
+__device__ void append_registers(const LatentParams& p, int64_t token, float* sums, float* maxima) {
   const bf16* kv_a = p.kv_a + token * p.kv_a_stride;
   const int latent_dim = p.to.kv.latent_dim;
-  norm_row({.x = kv_a,
-            .weight = p.kv_a_norm,
-            .dim = latent_dim,
-            .eps = p.eps,
-            .is_aligned = p.is_aligned},
-           row, sums);
+  const bool has_key = warp_of_thread() == kKeyWarp;
+  const uint4 weight = load_vector(p.kv_a_norm, latent_dim);
+  wait_for_earlier_kernels();
+  uint4 latent = load_vector(kv_a, latent_dim);
+  uint32_t key = 0;
+  if (has_key && lane_of_thread() < p.tables.n_pairs) {
+    const int64_t at = table_row(p.tables, token) + lane_of_thread();
+    key = reinterpret_cast<const uint32_t*>(kv_a + latent_dim)[lane_of_thread()];
+    rotate_in_place(reinterpret_cast<bf16*>(&key), p.tables.cos[at], p.tables.sin[at]);
+  }
+  const Place place = place_of(p.to, token);
+  norm(latent, weight, latent_dim, p.eps, sums);
+  store_registers(p.to, place, latent, key, maxima);
+}
+
+// The same for any shape.
+__device__ void append_values(const LatentParams& p, int64_t token, float* sums) {
+  __shared__ __align__(16) bf16 row[kValuesMax];
+  wait_for_earlier_kernels();
+  const bf16* kv_a = p.kv_a + token * p.kv_a_stride;
+  const int latent_dim = p.to.kv.latent_dim;
+  norm_values({.x = kv_a, .weight = p.kv_a_norm, .dim = latent_dim, .eps = p.eps}, row, sums);
   const int64_t table = table_row(p.tables, token);
   for (int i = static_cast<int>(threadIdx.x); i < p.tables.n_pairs; i += kThreads) {
     bf16* pair = row + latent_dim + 2 * i;
@@ -149,8 +227,48 @@ __global__ __launch_bounds__(kThreads) void append_latent_kernel(
   store_row(p.to, token, row, row + latent_dim);
 }
 
+__device__ void norm_query(const LatentParams& p, int64_t token, float* sums) {
+  bf16* q = p.q_a + token * p.q_a_stride;
+  if (!p.query_in_registers) {
+    wait_for_earlier_kernels();
+    return norm_values({.x = q, .weight = p.q_a_norm, .dim = p.q_dim, .eps = p.eps}, q, sums);
+  }
+  const uint4 weight = load_vector(p.q_a_norm, p.q_dim);
+  wait_for_earlier_kernels();
+  uint4 query = load_vector(q, p.q_dim);
+  norm(query, weight, p.q_dim, p.eps, sums);
+  store_vector(q, p.q_dim, query);
+}
+
+// One token's query, or one token's row of the cache, a block. Grid (n_tokens, 2), or (n_tokens, 1)
+// without a query; 256 threads, 2 KB of shared memory. Moves 4 * q_dim bytes for a query, and what
+// kv_append moves: bound by the launch.
+__global__ __launch_bounds__(kThreads) void append_latent_kernel(
+    const __grid_constant__ LatentParams p) {
+  __shared__ float sums[kNormWarpsMax];
+  __shared__ float maxima[kWarps];
+  let_next_kernel_begin();
+  const int64_t token = blockIdx.x;
+  if (blockIdx.y == 1) {
+    norm_query(p, token, sums);
+  } else if (p.row_in_registers) {
+    append_registers(p, token, sums, maxima);
+  } else {
+    append_values(p, token, sums);
+  }
+}
+
 bool is_at_16(const Bf16* p, int64_t stride) {
   return reinterpret_cast<uintptr_t>(p) % 16 == 0 && stride % 8 == 0;
+}
+
+// Rows of a page begin at 16 bytes in BF16, at 8 in FP8.
+bool row_fits_registers(const ops::AppendLatent& args) {
+  const int64_t latent_dim = args.kv_a_norm[0];
+  const int64_t rope_dim = args.kv_a[1] - latent_dim;
+  return fits_norm(latent_dim, kKeyWarp * kWarpSize) && rope_dim <= 2 * kWarpSize &&
+         args.kv_a[1] % 8 == 0 && is_at_16(args.kv_a.data, args.kv_a.stride[0]) &&
+         is_at_16(args.kv_a_norm.data, 0);
 }
 
 Destination destination_of(const PagedKv& kv, const TokenRows& tokens, int32_t layer, int bits) {
@@ -174,7 +292,7 @@ void kv_append(const Context& context, const ops::KvAppend& args) {
 }
 
 void append_latent(const Context& context, const ops::AppendLatent& args) {
-  CHECK(args.kv_a[1] <= kValuesMax);
+  CHECK(args.kv_a[1] <= kValuesMax && args.q_a[1] <= kQueryMax);
   const bool has_query = args.q_a.data != nullptr;
   const LatentParams p{
       .to = destination_of(args.kv, args.tokens, args.layer, args.fp8_bits_dropped),
@@ -185,10 +303,10 @@ void append_latent(const Context& context, const ops::AppendLatent& args) {
       .kv_a_stride = args.kv_a.stride[0],
       .q_a_stride = args.q_a.stride[0],
       .q_dim = args.q_a[1],
-      .is_aligned = is_at_16(args.kv_a.data, args.kv_a.stride[0]) &&
-                    is_at_16(args.q_a.data, args.q_a.stride[0]) &&
-                    is_at_16(args.kv_a_norm.data, 0) && is_at_16(args.q_a_norm.data, 0) &&
-                    fits_norm_row(args.kv_a_norm[0]) && fits_norm_row(args.q_a[1]),
+      .query_in_registers = fits_norm(args.q_a[1], kThreads) &&
+                            is_at_16(args.q_a.data, args.q_a.stride[0]) &&
+                            is_at_16(args.q_a_norm.data, 0),
+      .row_in_registers = row_fits_registers(args),
       .tables = rotation_of({}, args.tokens.position, args.cos, args.sin),
       .eps = args.eps};
   launch(

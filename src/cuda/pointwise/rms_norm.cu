@@ -1,4 +1,7 @@
 // rms_norm and add_rms_norm.
+#include <algorithm>
+
+#include "base/bytes.h"
 #include "cuda/common/launch.cuh"
 #include "cuda/kernels.h"
 #include "cuda/pointwise/norm.cuh"
@@ -19,15 +22,17 @@ struct Params {
   int64_t delta_stride;
   int64_t dim;
   float eps;
-  bool is_aligned;  // rows fit NormRow
+  bool is_aligned;  // rows are at 16 bytes, and a thread holds eight values
 };
 
 __device__ float add_values(float a, float b) { return __fadd_rn(a, b); }
 
-// One token a block. Grid n_tokens, 256 threads, 32 bytes of shared memory. Moves 4 * dim bytes a
-// token, or 8 * dim with a sum: bound by the launch for a decode step's tokens.
-__global__ __launch_bounds__(kNormThreads) void rms_norm_kernel(const __grid_constant__ Params p) {
-  __shared__ float shared[kNormWarps];
+// One token a block. Grid n_tokens, a thread for eight values, 32 to 1,024 threads, 128 bytes of
+// shared memory. Moves 4 * dim bytes a token, or 8 * dim with a sum: bound by the launch for a
+// decode step's tokens.
+__global__ __launch_bounds__(kNormThreadsMax) void rms_norm_kernel(
+    const __grid_constant__ Params p) {
+  __shared__ float shared[kNormWarpsMax];
   const bf16* x = p.x + int64_t{blockIdx.x} * p.x_stride;
   bf16* h = p.h == nullptr ? nullptr : p.h + int64_t{blockIdx.x} * p.x_stride;
   const bf16* delta = p.delta == nullptr ? nullptr : p.delta + int64_t{blockIdx.x} * p.delta_stride;
@@ -35,34 +40,22 @@ __global__ __launch_bounds__(kNormThreads) void rms_norm_kernel(const __grid_con
   let_next_kernel_begin();
   if (!p.is_aligned) {
     wait_for_earlier_kernels();
-    for (int64_t i = threadIdx.x; h != nullptr && i < p.dim; i += kNormThreads) {
+    for (int64_t i = threadIdx.x; h != nullptr && i < p.dim; i += blockDim.x) {
       h[i] = __float2bfloat16_rn(add_values(__bfloat162float(h[i]), __bfloat162float(delta[i])));
     }
     __syncthreads();  // other threads' sums are read
-    return norm_values({.x = h != nullptr ? h : x,
-                        .weight = p.weight,
-                        .dim = p.dim,
-                        .eps = p.eps,
-                        .is_aligned = false},
+    return norm_values({.x = h != nullptr ? h : x, .weight = p.weight, .dim = p.dim, .eps = p.eps},
                        out, shared);
   }
-  const auto vectors_of = [](const bf16* row) { return reinterpret_cast<const uint4*>(row); };
-  NormRow weight;
-  weight.load(p.dim, [&](int64_t i) { return vectors_of(p.weight)[i]; });
+  const uint4 weight = load_vector(p.weight, p.dim);
   wait_for_earlier_kernels();
-  NormRow row;
-  row.load(p.dim, [&](int64_t i) { return vectors_of(x)[i]; });
+  uint4 row = load_vector(x, p.dim);
   if (h != nullptr) {
-    NormRow more;
-    more.load(p.dim, [&](int64_t i) { return vectors_of(delta)[i]; });
-#pragma unroll
-    for (int v = 0; v < kNormVectors; ++v) {
-      row.vector[v] = combine(row.vector[v], more.vector[v], add_values);
-    }
-    row.store(p.dim, [&](int64_t i, uint4 v) { reinterpret_cast<uint4*>(h)[i] = v; });
+    row = combine(row, load_vector(delta, p.dim), add_values);
+    store_vector(h, p.dim, row);
   }
   norm(row, weight, p.dim, p.eps, shared);
-  row.store(p.dim, [&](int64_t i, uint4 v) { reinterpret_cast<uint4*>(out)[i] = v; });
+  store_vector(out, p.dim, row);
 }
 
 template <class T>
@@ -73,7 +66,10 @@ bool rows_at_16(const View<T, 2>& v) {
 bool is_at_16(const Bf16* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 void launch_norm(const Context& context, const Params& p, int64_t n_tokens) {
-  launch(context.stream, {.grid = static_cast<unsigned>(n_tokens), .threads = kNormThreads},
+  const int64_t n_threads =
+      std::min<int64_t>(round_up(div_up(p.dim, 8), kWarpSize), kNormThreadsMax);
+  launch(context.stream,
+         {.grid = static_cast<unsigned>(n_tokens), .threads = static_cast<unsigned>(n_threads)},
          rms_norm_kernel, p);
 }
 
@@ -91,7 +87,7 @@ void rms_norm(const Context& context, const ops::RmsNorm& args) {
                .delta_stride = 0,
                .dim = args.out[1],
                .eps = args.eps,
-               .is_aligned = fits_norm_row(args.out[1]) && rows_at_16(args.out) &&
+               .is_aligned = fits_norm(args.out[1], kNormThreadsMax) && rows_at_16(args.out) &&
                              rows_at_16(args.x) && is_at_16(args.weight.data)},
               args.out[0]);
 }
@@ -109,8 +105,8 @@ void add_rms_norm(const Context& context, const ops::AddRmsNorm& args) {
        .delta_stride = args.delta.stride[0],
        .dim = args.out[1],
        .eps = args.eps,
-       .is_aligned = fits_norm_row(args.out[1]) && rows_at_16(args.out) && rows_at_16(args.h) &&
-                     rows_at_16(args.delta) && is_at_16(args.weight.data)},
+       .is_aligned = fits_norm(args.out[1], kNormThreadsMax) && rows_at_16(args.out) &&
+                     rows_at_16(args.h) && rows_at_16(args.delta) && is_at_16(args.weight.data)},
       args.out[0]);
 }
 
