@@ -53,6 +53,34 @@ __device__ inline int32_t end_of_ties(const Row& row, const Weights& weights, fl
   return end;
 }
 
+// Adds the weights of the share that begin with `prefix`. The second digit keeps them for the
+// third.
+__device__ inline void fill_histogram(const Row& row, const Weights& weights, uint32_t prefix,
+                                      int digit, Histogram* histogram) {
+  const KeyRange range = keys_of(prefix, digit);
+  Shared& shared = row.shared;
+  if (digit == kDigits - 1 && shared.n_keys <= kKeysMax) {
+    for (int i = static_cast<int>(threadIdx.x); i < shared.n_keys; i += kThreads) {
+      if (range.holds(shared.keys[i])) histogram->add(shared.keys[i], digit);
+    }
+    return;
+  }
+  const float logit_min = weights.logit_bound(range.exponent_min, -1);
+  const float logit_max = weights.logit_bound(range.exponent_max, 1);
+  each_four_of_share(row, [&](int32_t, const float(&v)[4], int count) {
+    for (int j = 0; j < 4; ++j) {
+      if (j >= count || !(v[j] >= logit_min && v[j] <= logit_max)) continue;
+      const uint32_t key = __float_as_uint(weights.of_exponent(weights.exponent(v[j])));
+      if (!range.holds(key)) continue;
+      histogram->add(key, digit);
+      if (digit == 1) {
+        const int place = atomicAdd(&shared.n_keys, 1);
+        if (place < kKeysMax) shared.keys[place] = key;
+      }
+    }
+  });
+}
+
 // The end of the kept prefix of the descending order: the least bits of a weight (non-negative
 // floats order as their bits do) for which what lies above is still short of both limits, found a
 // digit at a time.
@@ -64,27 +92,20 @@ __device__ inline Cut truncate(const Row& row, const Weights& weights) {
   Above above{};
   double p_end = 0;
   uint32_t n_equal = 0;
+  if (threadIdx.x == 0) row.shared.n_keys = 0;
   for (int digit = 0; digit < kDigits; ++digit) {
     // Others may still read what was found in the digit before.
     Histogram& histogram = row.shared.histogram[digit % 2];
     histogram.clear();
     __syncthreads();
-    const KeyRange keys = keys_of(prefix, digit);
-    each_four_of_share(row, [&](int32_t, const float(&v)[4], int count) {
-      for (int j = 0; j < 4; ++j) {
-        const float x = weights.exponent(v[j]);
-        if (j >= count || !keys.may_hold(x)) continue;
-        const uint32_t key = __float_as_uint(weights.of_exponent(x));
-        if (keys.holds(key)) histogram.add(key, digit);
-      }
-    });
+    fill_histogram(row, weights, prefix, digit, &histogram);
     cluster_sync();
     constexpr int kBinsOfBlock = kBins / kBlocks;
     const int first_bin = static_cast<int>(cluster_rank()) * kBinsOfBlock;
     for (int i = static_cast<int>(threadIdx.x); i < kBinsOfBlock; i += kThreads) {
       Above bin{};
       for (int block = 0; block < kBlocks; ++block) {
-        bin = bin + row.of_block(block).histogram[digit % 2].bin(first_bin + i);
+        bin = bin + row.of_block(block).histogram[digit % 2].bin(first_bin + i, prefix, digit);
       }
       row.shared.merged[i] = bin;
     }
@@ -200,12 +221,10 @@ __device__ inline Passing passing_of(const double* sums, int n, double before,
 // The first kept token at which the cumulated weight passes uniform * (sum of the kept). All
 // threads of the block whose segment it is in return it; the others return -1.
 __device__ inline int32_t draw(const Row& row, const Weights& weights, const Cut& cut) {
-  const float exponent_min = cut.exponent_min();
+  const float logit_min = weights.logit_bound(cut.exponent_min(), -1);
   const auto kept_weight = [&](float logit, int32_t token) {
-    const float x = weights.exponent(logit);
-    if (!(x >= exponent_min)) return 0.0F;
-    const float w = weights.of_exponent(x);
-    return cut.keeps(w, token) ? w : 0.0F;
+    const float w = weights.of_exponent(weights.exponent(logit));
+    return logit >= logit_min && cut.keeps(w, token) ? w : 0.0F;
   };
   const Range segment = row.segment();
   double sum = 0;
@@ -227,7 +246,7 @@ __device__ inline int32_t draw(const Row& row, const Weights& weights, const Cut
   const Passing passing =
       passing_of(sums, kSegments, 0, [&](double total) { return row.settings.uniform * total; });
   if (passing.part / kWarps != static_cast<int>(cluster_rank())) return -1;
-  // The same among sixteenths of the segment, and then among its tokens.
+  // The same among parts of the segment, and then among its tokens.
   const Range found = part_of(row.share, passing.part % kWarps, kWarps);
   const Range mine = part_of(found, warp_of_thread(), kWarps);
   sum = 0;

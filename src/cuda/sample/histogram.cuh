@@ -1,21 +1,20 @@
 // Histogram: how many weights there are in each bin of their bits, and their sum, by the atomics of
 // a block; and the search for a bin from the highest down.
 //
-// Weights lie in (0, 1]. Sums are in units of 2^-45, kept as limbs of 16 bits in counters of 32:
-// whole numbers, so that the order of the atomics does not matter. One bin of a digit is all keys
-// that agree in it and in the digits above.
+// Weights lie in (0, 1]. Sums are in units of 2^-45, whole numbers, so that the order of the
+// atomics does not matter. One bin of a digit is all keys that agree in it and in the digits above.
 #pragma once
 
 #include "cuda/common/reduce.cuh"
 
 namespace quire::cuda::sampling {
 
-inline constexpr int kHistogramThreads = 512;
+inline constexpr int kHistogramThreads = 256;
 inline constexpr int kBins = 2048;
 inline constexpr int kBinsOfThread = kBins / kHistogramThreads;
 inline constexpr int kDigits = 3;
-// A block's weights, at most: 2^16 limbs of 16 bits fit in a counter.
-inline constexpr int64_t kHistogramTokensMax = 65536;
+// A block's weights, at most: what the fields of a bin are wide enough for.
+inline constexpr int64_t kHistogramTokensMax = 32764;
 
 // The bits of 1.0F are 30; a digit is [shift, the shift above).
 __device__ inline int digit_shift(int digit) { return digit == 0 ? 19 : digit == 1 ? 8 : 0; }
@@ -36,25 +35,44 @@ struct Above {
   __device__ friend Above operator+(Above a, Above b) { return {a.count + b.count, a.sum + b.sum}; }
 };
 
+// Two counters a bin. The weights of a bin share an exponent and lie above its least weight by less
+// than 2^19 of their last bits, so that the sum of these rests says all: the count and the sum of
+// the lowest two bits of the rests in one counter, the sum of the others in the second.
 struct Histogram {
-  uint32_t count[kBins];
-  uint32_t limb[3][kBins];
+  static constexpr int kLowBits = 2;
+  static constexpr int kCountShift = 17;  // 3 * 32,767 is less
+
+  uint32_t low[kBins];
+  uint32_t high[kBins];
 
   __device__ void clear() {
     for (int i = static_cast<int>(threadIdx.x); i < kBins; i += kHistogramThreads) {
-      count[i] = limb[0][i] = limb[1][i] = limb[2][i] = 0;
+      low[i] = high[i] = 0;
     }
   }
+  // Weights of this exponent and more are whole numbers of units; those of less are rounded.
+  static constexpr uint32_t kWholeExponent = 127 + 23 - 45;
+
   __device__ void add(uint32_t key, int digit) {
-    const uint32_t bin = key >> digit_shift(digit) & (kBins - 1);
-    const uint64_t units = units_of(__uint_as_float(key));
-    atomicAdd(&count[bin], 1U);
-    atomicAdd(&limb[0][bin], static_cast<uint32_t>(units) & 0xffffU);
-    atomicAdd(&limb[1][bin], static_cast<uint32_t>(units >> 16) & 0xffffU);
-    atomicAdd(&limb[2][bin], static_cast<uint32_t>(units >> 32));
+    const int shift = digit_shift(digit);
+    const uint32_t least = key >> shift << shift;
+    uint32_t rest = key - least;
+    if (key >> 23 < kWholeExponent) {
+      rest =
+          static_cast<uint32_t>(units_of(__uint_as_float(key)) - units_of(__uint_as_float(least)));
+    }
+    const uint32_t bin = key >> shift & (kBins - 1);
+    atomicAdd(&low[bin], 1U << kCountShift | (rest & ((1U << kLowBits) - 1)));
+    // Of the last digit there is none.
+    if (rest >> kLowBits != 0) atomicAdd(&high[bin], rest >> kLowBits);
   }
-  __device__ Above bin(int i) const {
-    return {count[i], limb[0][i] + (uint64_t{limb[1][i]} << 16) + (uint64_t{limb[2][i]} << 32)};
+  // Bin i of a digit whose keys begin with `prefix`.
+  __device__ Above bin(int i, uint32_t prefix, int digit) const {
+    const uint32_t least = with_digit(prefix, digit, static_cast<uint32_t>(i));
+    const uint32_t count = low[i] >> kCountShift;
+    uint64_t rest = (low[i] & ((1U << kCountShift) - 1)) + (uint64_t{high[i]} << kLowBits);
+    if (least >> 23 >= kWholeExponent) rest <<= (least >> 23) - kWholeExponent;
+    return {count, count * units_of(__uint_as_float(least)) + rest};
   }
 };
 
@@ -63,10 +81,6 @@ struct KeyRange {
   uint32_t first, last;
   float exponent_min, exponent_max;  // none of the keys is exp of less, or of more
 
-  // Cheap, and sometimes true for a neighbour.
-  __device__ bool may_hold(float exponent) const {
-    return exponent >= exponent_min && exponent <= exponent_max;
-  }
   __device__ bool holds(uint32_t key) const { return key > 0 && first <= key && key <= last; }
 };
 

@@ -15,8 +15,7 @@ inline constexpr int kThreads = kHistogramThreads;
 inline constexpr int kWarps = kThreads / kWarpSize;
 inline constexpr int kBlocks = 8;  // of a row
 inline constexpr int kSegments = kBlocks * kWarps;
-inline constexpr int kPowersLog2 = 4;
-inline constexpr int kPowers = 1 << kPowersLog2;
+inline constexpr int kKeysMax = 1024;
 
 struct Params {
   ops::SampledRow* out;    // [n_rows]
@@ -48,11 +47,13 @@ struct Shared {
   int32_t ties[kWarps];           // of the segments
   Histogram histogram[2];         // of a digit and of the next
   Above merged[kBins / kBlocks];  // the block's bins, of all blocks
+  uint32_t keys[kKeysMax];        // of the share, those that begin with the first digit
+  int32_t n_keys;                 // found; more than kKeysMax are not kept
   // Of this block alone.
+  Summary summaries[kBlocks];  // of the row's blocks
   Best bests[kWarps];
   double warp_sums[kWarps];
   double all_sums[kSegments];
-  double powers[kPowers];
   int32_t warp_counts[kWarps];
   uint64_t scan[2 * kWarps];
   Above found_above;
@@ -121,33 +122,20 @@ __device__ inline void each_four_of_share(const Row& row, const Body& body) {
   each_four(row, row.share, static_cast<int>(threadIdx.x), kThreads, body);
 }
 
-// exp((logit - largest) / temperature), from float64 and rounded once.
+// exp((logit - largest) / temperature), in float32: off by a few units in the last place.
 struct Weights {
   float largest;
-  float temperature;
-  const double* powers;  // [kPowers] 2^(i / kPowers)
+  float inverse_temperature;
 
-  __device__ float exponent(float logit) const { return __fdiv_rn(logit - largest, temperature); }
-  // e^x = 2^(k / 16) e^r with |r| <= ln 2 / 32, where the series to r^6 / 720 is off by less than
-  // 2^-50.
-  __device__ float of_exponent(float x) const {
-    if (!(x > -104.0F)) return 0.0F;  // half of the least float
-    constexpr double kLn2 = 0.693147180559945309417232;
-    constexpr double kShift = 0x1.8p52;  // leaves the nearest whole number in the low bits
-    const double exact = x;
-    const double shifted = __fma_rn(exact, kPowers / kLn2, kShift);
-    const int k = __double2loint(shifted);
-    const double r = __fma_rn(shifted - kShift, -kLn2 / kPowers, exact);
-    double sum = __fma_rn(r, 1.0 / 720, 1.0 / 120);
-    sum = __fma_rn(r, sum, 1.0 / 24);
-    sum = __fma_rn(r, sum, 1.0 / 6);
-    sum = __fma_rn(r, sum, 0.5);
-    sum = __fma_rn(r, sum, 1.0);
-    sum = __fma_rn(r, sum, 1.0) * powers[k & (kPowers - 1)];
-    // The rest of the power goes into the exponent: a normal number still.
-    return static_cast<float>(__hiloint2double(__double2hiint(sum) + (k >> kPowersLog2) * (1 << 20),
-                                               __double2loint(sum)));
+  __device__ float exponent(float logit) const { return (logit - largest) * inverse_temperature; }
+  // A logit that no smaller `exponent` reaches, or no larger one: cheap to compare with, and a
+  // little too far (`side` is -1 or 1) by more than all roundings.
+  __device__ float logit_bound(float exponent, float side) const {
+    if (isinf(exponent)) return exponent;
+    const float distance = exponent / inverse_temperature;
+    return largest + distance + side * 0x1p-20F * (fabsf(largest) + fabsf(distance));
   }
+  __device__ float of_exponent(float x) const { return expf(x); }
 };
 
 }  // namespace quire::cuda::sampling

@@ -2,8 +2,7 @@
 //
 // A row's token depends on its logits and settings alone: shares and the order of every sum follow
 // from the vocabulary. Where a sum decides what is kept (top-p), it is one of whole numbers, units
-// of 2^-45, so that atomics may add it up in any order. The weights of a draw are rounded from
-// float64, which makes them those of a host whose expf is correctly rounded.
+// of 2^-45, so that atomics may add it up in any order.
 #include "cuda/common/launch.cuh"
 #include "cuda/kernels.h"
 #include "cuda/ptx/grid_dependency.cuh"
@@ -16,6 +15,13 @@ namespace sampling {
 namespace {
 
 constexpr uint32_t kInPrompt = 1U << 31;
+
+// Off by at most two units in the last place: for sums of which float32 is asked.
+__device__ float exp2_of(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 
 __device__ bool is_empty(const WordSlice& slice) { return slice.begin >= slice.end; }
 
@@ -89,19 +95,24 @@ __device__ void adjust(const Row& row) {
 
 // The largest logit of the share, the sum of exp(logit - it), and whether all are finite.
 __device__ Summary summarise(const Row& row) {
-  bool is_finite = true;
+  constexpr float kLog2OfE = 1.44269504F;
+  float poison = 0;  // NaN after a logit that is not finite
   Best best{-INFINITY, row.p.vocab};
   float sum = 0;  // of exp(logit - best.value), of this thread
   each_four_of_share(row, [&](int32_t first, const float(&v)[4], int count) {
-    const float before = best.value;
     for (int j = 0; j < 4; ++j) {
-      is_finite = is_finite && (j >= count || isfinite(v[j]));
+      if (j < count) poison = fmaf(v[j], 0.0F, poison);
+    }
+    const float largest = fmaxf(fmaxf(v[0], v[1]), fmaxf(v[2], v[3]));
+    if (largest > best.value) {
+      sum *= exp2_of((best.value - largest) * kLog2OfE);
       // In order of token: a tie stays with the lower one.
-      if (v[j] > best.value) best = {v[j], first + j};
+      for (int j = 3; j >= 0; --j) {
+        if (v[j] == largest) best = {largest, first + j};
+      }
     }
     if (best.value == -INFINITY) return;
-    if (best.value > before) sum *= expf(before - best.value);
-    for (int j = 0; j < 4; ++j) sum += expf(v[j] - best.value);
+    for (int j = 0; j < 4; ++j) sum += exp2_of((v[j] - best.value) * kLog2OfE);
   });
   const float mine = best.value;
   best = block_best<kWarps>(best, row.shared.bests);
@@ -110,23 +121,30 @@ __device__ Summary summarise(const Row& row) {
   return {.best = best,
           .largest = best.value,
           .sum = block_sum<kWarps>(scaled, row.shared.warp_sums),
-          .is_finite = __syncthreads_and(is_finite ? 1 : 0)};
+          .is_finite = __syncthreads_and(poison == 0 ? 1 : 0)};
 }
 
 // The same of the row, from its blocks'.
 __device__ Summary summary_of_row(const Row& row) {
-  Summary all = row.of_block(0).summary;
+  const auto thread = static_cast<int>(threadIdx.x);
+  Summary* summaries = row.shared.summaries;
+  if (thread < kBlocks) summaries[thread] = row.of_block(thread).summary;
+  __syncthreads();
+  Summary all = summaries[0];
   for (int block = 1; block < kBlocks; ++block) {
-    const Summary other = row.of_block(block).summary;
-    all.best = better(all.best, other.best);
-    all.is_finite = all.is_finite != 0 && other.is_finite != 0 ? 1 : 0;
+    all.best = better(all.best, summaries[block].best);
+    all.is_finite = all.is_finite != 0 && summaries[block].is_finite != 0 ? 1 : 0;
   }
   all.largest = all.best.value;
-  all.sum = 0;
-  for (int block = 0; block < kBlocks; ++block) {
-    const Summary other = row.of_block(block).summary;
-    if (other.sum > 0) all.sum += other.sum * exp(static_cast<double>(other.largest - all.largest));
+  double* sums = row.shared.all_sums;
+  if (thread < kBlocks) {
+    const Summary& own = summaries[thread];
+    sums[thread] =
+        own.sum > 0 ? own.sum * exp(static_cast<double>(own.largest - all.largest)) : 0.0;
   }
+  __syncthreads();
+  all.sum = 0;
+  for (int block = 0; block < kBlocks; ++block) all.sum += sums[block];
   return all;
 }
 
@@ -171,10 +189,11 @@ __device__ void keep_token(const Params& p, int32_t token) {
            blockIdx.y] = token;
 }
 
-// Work of a cluster: one row. Grid (8, n_rows), clusters of 8, 512 threads, 73 KB of shared memory.
-// Reads the row once when greedy; a draw twice more; top-k and top-p three times more; each of
-// top_logprobs once more. All but the first come from the second-level cache.
-__global__ __launch_bounds__(kThreads, 2) void sample_kernel(const __grid_constant__ Params p) {
+// Work of a cluster: one row. Grid (8, n_rows), clusters of 8, 256 threads, 44 KB of shared memory:
+// 64 rows are all there at once. Reads the row once when greedy; a draw twice more; top-k and top-p
+// twice more, and a third time when few logits are far apart; each of top_logprobs once more. All
+// but the first come from the second-level cache.
+__global__ __launch_bounds__(kThreads, 4) void sample_kernel(const __grid_constant__ Params p) {
   extern __shared__ __align__(16) std::byte sample_shared[];
   wait_for_earlier_kernels();
   let_next_kernel_begin();
@@ -194,7 +213,6 @@ __global__ __launch_bounds__(kThreads, 2) void sample_kernel(const __grid_consta
   // After the adjustments -inf is nothing bad.
   if (is_adjusted) own.is_finite = was_finite ? 1 : 0;
   if (threadIdx.x == 0) row.shared.summary = own;
-  if (threadIdx.x < kPowers) row.shared.powers[threadIdx.x] = exp2(threadIdx.x / double{kPowers});
   cluster_sync();
   const Summary all = summary_of_row(row);
   const float log_total = all.largest + static_cast<float>(log(all.sum));
@@ -217,8 +235,8 @@ __global__ __launch_bounds__(kThreads, 2) void sample_kernel(const __grid_consta
     // The writer's first words must be there before another block's.
     __threadfence();
     cluster_sync();
-    const Weights weights{
-        .largest = all.largest, .temperature = settings.temperature, .powers = row.shared.powers};
+    const Weights weights{.largest = all.largest,
+                          .inverse_temperature = 1.0F / settings.temperature};
     const int32_t token = draw(row, weights, truncate(row, weights));
     if (token >= 0 && threadIdx.x == 0) {
       write_token(row, token, log_total, out);
