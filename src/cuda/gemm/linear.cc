@@ -1,22 +1,20 @@
 // linear, linear_pair, and the two products by head around absorbed attention.
 //
-// BF16 products of few tokens and all of quantised weights go to the thin kernel (thin.h), other
-// BF16 products to cuBLASLt. With Context::deterministic everything goes to kernels whose rows do
-// not depend on the batch.
+// Products of few tokens go to the thin kernel (thin.h), others to cuBLASLt with BF16 weights and
+// to the wide kernel (wide.h) with quantised ones. With Context::deterministic everything goes to
+// kernels whose rows do not depend on the batch.
 #include "cuda/gemm/blas.h"
 #include "cuda/gemm/head_products.h"
 #include "cuda/gemm/plain.h"
 #include "cuda/gemm/quantise.h"
 #include "cuda/gemm/thin.h"
+#include "cuda/gemm/wide.h"
 #include "cuda/kernels.h"
 
 namespace quire::cuda {
 
 namespace {
 
-// Where the thin kernel is faster than cuBLASLt with BF16 weights, as measured
-// (docs/kernels/products.md): up to 16 tokens, but for wide outputs of short sums.
-constexpr int64_t kThinTokensMax = 16;
 // Products by head are so small that one launch is all that counts.
 constexpr int64_t kHeadTokensMax = 64;
 
@@ -96,8 +94,15 @@ bool prefers_blas(const Context& context, const WeightMatrix& weight, int64_t n_
   return weight.format == WeightFormat::bf16 && n_tokens > kThinTokensMax && !context.deterministic;
 }
 
-ThinTokens tile_for(const Context& context) {
-  return context.deterministic ? ThinTokens::any : ThinTokens::by_count;
+// False when the rows of the product lie as neither kernel can read them.
+bool multiply_own(const Context& context, const ThinProduct& product) {
+  if (!context.deterministic && product.n_tokens <= kThinTokensMax && is_thin(product)) {
+    multiply_thin(context, product);
+    return true;
+  }
+  if (!is_wide(product)) return false;
+  multiply_wide(context, product, context.deterministic ? WideTiles::any : WideTiles::by_count);
+  return true;
 }
 
 }  // namespace
@@ -109,8 +114,7 @@ void linear(const Context& context, const ops::Linear& args) {
   }
   const Input x = input_of(context, args.x, args.activation);
   const ThinProduct product = thin_product(args.weight, output_of(args), x, args.x[0]);
-  if (is_thin(product)) return multiply_thin(context, product, tile_for(context));
-  multiply_plain(context, product);
+  if (!multiply_own(context, product)) multiply_plain(context, product);
 }
 
 void linear_pair(const Context& context, const ops::LinearPair& args) {
@@ -126,7 +130,7 @@ void linear_pair(const Context& context, const ops::LinearPair& args) {
     ThinProduct product = thin_product(first, output(args.first.out), x, args.x[0]);
     product.sides[1] = side_of(second, output(args.second.out));
     product.n_sides = 2;
-    if (is_thin(product)) return multiply_thin(context, product, tile_for(context));
+    if (multiply_own(context, product)) return;
   }
   for (const ops::LinearPair::Side* side : {&args.first, &args.second}) {
     linear(context, {.out = side->out,

@@ -25,16 +25,16 @@ bool is_thin(const ThinProduct& p) {
   return is_at_16(p.x, p.x_stride * 2) && p.x_batch % 8 == 0 && p.weight_batch_bytes % 16 == 0;
 }
 
-void multiply_thin(const Context& context, const ThinProduct& product, ThinTokens tokens) {
-  CHECK(is_thin(product));
+void multiply_thin(const Context& context, const ThinProduct& product) {
+  CHECK(is_thin(product) && product.n_tokens <= kThinTokensMax);
   CHECK(product.n_batch == 1 || product.format == WeightFormat::bf16);
   switch (product.format) {
     case WeightFormat::bf16:
-      return launch_thin_bf16(context, product, tokens);
+      return launch_thin_bf16(context, product);
     case WeightFormat::fp8_block128:
-      return launch_thin_fp8(context, product, tokens);
+      return launch_thin_fp8(context, product);
     case WeightFormat::int4_group:
-      return launch_thin_int4(context, product, tokens);
+      return launch_thin_int4(context, product);
   }
 }
 

@@ -1,9 +1,5 @@
 // Products of few tokens: weights stream through once, in any format. Up to two matrices with the
 // same input in one launch.
-//
-// A row's bits depend on the shape of the weights and on the tile, never on how many tokens there
-// are or where the row stands among them: with one tile for every batch (`ThinTokens::any`) the
-// product is batch-invariant.
 #pragma once
 
 #include <cstdint>
@@ -41,14 +37,11 @@ struct ThinProduct {
   int64_t out_batch = 0;           // elements
 };
 
-// How the tile is chosen.
-enum class ThinTokens : uint8_t {
-  by_count,  // the fastest for n_tokens
-  any,       // one for all
-};
+inline constexpr int64_t kThinTokensMax = 16;
 
 // True when weights and x can be copied in vectors of 16 bytes.
 bool is_thin(const ThinProduct& product);
-void multiply_thin(const Context& context, const ThinProduct& product, ThinTokens tokens);
+// Of at most kThinTokensMax tokens.
+void multiply_thin(const Context& context, const ThinProduct& product);
 
 }  // namespace quire::cuda

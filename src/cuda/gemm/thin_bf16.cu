@@ -3,8 +3,8 @@
 
 namespace quire::cuda {
 
-void launch_thin_bf16(const Context& context, const ThinProduct& product, ThinTokens tokens) {
-  launch_thin_format<WeightFormat::bf16>(context, product, tokens);
+void launch_thin_bf16(const Context& context, const ThinProduct& product) {
+  launch_thin_format<WeightFormat::bf16>(context, product);
 }
 
 }  // namespace quire::cuda

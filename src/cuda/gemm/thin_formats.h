@@ -5,8 +5,8 @@
 
 namespace quire::cuda {
 
-void launch_thin_bf16(const Context& context, const ThinProduct& product, ThinTokens tokens);
-void launch_thin_fp8(const Context& context, const ThinProduct& product, ThinTokens tokens);
-void launch_thin_int4(const Context& context, const ThinProduct& product, ThinTokens tokens);
+void launch_thin_bf16(const Context& context, const ThinProduct& product);
+void launch_thin_fp8(const Context& context, const ThinProduct& product);
+void launch_thin_int4(const Context& context, const ThinProduct& product);
 
 }  // namespace quire::cuda

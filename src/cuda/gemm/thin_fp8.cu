@@ -3,8 +3,8 @@
 
 namespace quire::cuda {
 
-void launch_thin_fp8(const Context& context, const ThinProduct& product, ThinTokens tokens) {
-  launch_thin_format<WeightFormat::fp8_block128>(context, product, tokens);
+void launch_thin_fp8(const Context& context, const ThinProduct& product) {
+  launch_thin_format<WeightFormat::fp8_block128>(context, product);
 }
 
 }  // namespace quire::cuda

@@ -3,8 +3,8 @@
 
 namespace quire::cuda {
 
-void launch_thin_int4(const Context& context, const ThinProduct& product, ThinTokens tokens) {
-  launch_thin_format<WeightFormat::int4_group>(context, product, tokens);
+void launch_thin_int4(const Context& context, const ThinProduct& product) {
+  launch_thin_format<WeightFormat::int4_group>(context, product);
 }
 
 }  // namespace quire::cuda

@@ -5,7 +5,6 @@
 #include "cuda/common/reduce.cuh"
 #include "cuda/gemm/thin_finish.cuh"
 #include "cuda/gemm/thin_tile.cuh"
-#include "cuda/gemm/wide_kernel.cuh"
 #include "cuda/ptx/async_copy.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
 
@@ -150,11 +149,8 @@ __global__ __launch_bounds__(Tile::kThreads, Tile::kBlocks) void thin_kernel(
 }
 
 template <WeightFormat kFormat>
-void launch_thin_format(const Context& context, const ThinProduct& product, ThinTokens tokens) {
-  if (tokens == ThinTokens::any || product.n_tokens > 16) {
-    using Tile = WideTile<kFormat>;
-    launch_product<Tile>(context, product, wide_kernel<Tile>);
-  } else if (product.n_tokens > 8) {
+void launch_thin_format(const Context& context, const ThinProduct& product) {
+  if (product.n_tokens > 8) {
     using Tile = ThinTile<kFormat, 2>;
     launch_product<Tile>(context, product, thin_kernel<Tile>);
   } else {

@@ -1,246 +1,418 @@
-// The kernel for more than a few tokens, on a warpgroup's asynchronous products: weights of 128
-// rows and 64 tokens a block, BF16 weights multiplied where they lie, others converted on their way
-// through registers.
-//
-// Shares its scales and its end with the thin kernel (thin_tile.cuh, thin_finish.cuh): to them it
-// is a tile whose eight warps hold 16 rows each.
+// The kernel of wide products (gemm/wide.h). Included by the file that instantiates each format.
 #pragma once
 
+#include "base/bytes.h"
 #include "cuda/common/launch.cuh"
-#include "cuda/gemm/thin_finish.cuh"
-#include "cuda/gemm/thin_tile.cuh"
+#include "cuda/common/tensor_map.h"
+#include "cuda/gemm/weight_fragments.cuh"
+#include "cuda/gemm/wide_finish.cuh"
+#include "cuda/gemm/wide_tile.cuh"
 #include "cuda/ptx/async_copy.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
-#include "cuda/ptx/warpgroup.cuh"
+#include "cuda/ptx/tensor_copy.cuh"
 
 namespace quire::cuda {
 
-template <WeightFormat kFormat_>
-struct WideTile {
-  static constexpr WeightFormat kFormat = kFormat_;
-  static constexpr int kTokenTiles = 8;
-  static constexpr int kTokens = 64;
-  static constexpr int kRowTiles = 1;
-  static constexpr int kWarps = 8;  // two warpgroups
-  static constexpr int kThreads = kWarps * kWarpSize;
-  static constexpr int kRows = 128;
-  static constexpr int kInputGroups = 1;
-  static constexpr int kInputs = 64;  // of a chunk: a swizzled row
-  static constexpr int kBlocks = 2;
-
-  static constexpr int kRowBytes = kFormat == WeightFormat::bf16           ? 128
-                                   : kFormat == WeightFormat::fp8_block128 ? 64
-                                                                           : 32;
-  // Converted weights are read by the bytes of a fragment: odd multiples of 16 bytes keep a warp's
-  // eight rows in different banks.
-  static constexpr int kPitch = kFormat == WeightFormat::bf16 ? 128 : kRowBytes + 16;
-  static constexpr int kRowPieces = kRowBytes / 16;
-  static constexpr int kCopies = kRows * kRowPieces / kThreads;
-  static constexpr int kXCopies = kTokens * 8 / kThreads;
-
-  static constexpr int kXBytes = kTokens * 128;
-  static constexpr int kWeightBytes = kRows * kPitch;
-  static constexpr int kStageBytes = kXBytes + kWeightBytes;
-  static_assert(kStageBytes % 1024 == 0);  // the swizzle's unit
-  static constexpr int kPartialBytes = kTokens * (kRows + 7) * 4;
-  static constexpr int kStages = std::min(6, ((111 << 10) - kPartialBytes) / kStageBytes);
-  static_assert(kStages >= 3);
-  static constexpr int kRingBytes = kStages * kStageBytes;
-  static constexpr int kSharedBytes = kRingBytes + kPartialBytes;
-  static constexpr int kStagingPitch = kRows + 4;
-  static_assert(kTokens * kStagingPitch * 4 <= kRingBytes);
-
-  __device__ static int row_group() { return warp_of_thread(); }
-  __device__ static int input_group() { return 0; }
-};
-
-// What a thread copies: piece thread % pieces of every (threads / pieces)-th row.
+// Where a lane of the copying warp finds scales.
 template <class Tile>
-struct WideCursor {
-  const std::byte* row[Tile::kCopies];
-  const bf16* x[Tile::kXCopies];
-  int x_bytes[Tile::kXCopies];    // of a copy: 16, or 0 past the last token
-  int32_t weight_chunk, x_chunk;  // that come next
+struct WideScaleSource {
+  // INT4: of every 32nd row, in pairs of groups; rows past the end take the last one's.
+  static constexpr int kLaneRows = kWideRows / kWarpSize;
+  const bf16* row[kLaneRows];
+  int32_t n_groups;
+  int group;
+  // FP8: one for each chunk of the weights; of every 32nd token, or null.
+  static constexpr int kLaneTokens = Tile::kTokens / kWarpSize;
+  const float* weights;
+  const float* token[kLaneTokens];
+  bool has_tokens;
 
-  __device__ WideCursor(const ThinProduct& p, const ThinSide& side, const ThinPlace& place)
-      : weight_chunk(place.chunk_begin), x_chunk(place.chunk_begin) {
-    const auto thread = static_cast<int>(threadIdx.x);
-    const auto* weights =
-        static_cast<const std::byte*>(side.weight.values) + place.batch * p.weight_batch_bytes +
-        int64_t{place.chunk_begin} * Tile::kRowBytes + 16 * (thread % Tile::kRowPieces);
+  __device__ WideScaleSource(const ThinProduct& p, const WidePlace& place) {
+    const ThinSide& side = p.sides[place.side];
+    const int lane = lane_of_thread();
+    if constexpr (Tile::kFormat == WeightFormat::int4_group) {
+      group = p.group;
+      n_groups = static_cast<int32_t>(p.n_in / p.group);
 #pragma unroll
-    for (int i = 0; i < Tile::kCopies; ++i) {
-      // Rows past the end read the last one, and are not written.
-      const int64_t at = place.first_row + weight_row(i);
-      row[i] = weights + min(at, side.n_out - 1) * side.weight.value_stride;
-    }
-    const bf16* inputs = reinterpret_cast<const bf16*>(p.x) + place.batch * p.x_batch +
-                         int64_t{place.chunk_begin} * Tile::kInputs + 8 * (thread % 8);
-#pragma unroll
-    for (int i = 0; i < Tile::kXCopies; ++i) {
-      const int64_t token = place.first_token + x_row(i);
-      x[i] = inputs + min(token, p.n_tokens - 1) * p.x_stride;
-      x_bytes[i] = token < p.n_tokens ? 16 : 0;
-    }
-  }
-  __device__ static int weight_row(int i) {
-    return (static_cast<int>(threadIdx.x) + i * Tile::kThreads) / Tile::kRowPieces;
-  }
-  __device__ static int x_row(int i) {
-    return (static_cast<int>(threadIdx.x) + i * Tile::kThreads) / 8;
-  }
-
-  // Both copy the next chunk to a stage of the ring and go on.
-  __device__ void copy_weights(const ThinProduct& p, const ThinPlace& place, uint32_t to) {
-    const int piece = static_cast<int>(threadIdx.x) % Tile::kRowPieces;
-    int bytes = 16;
-    if (weight_chunk >= place.n_whole) {
-      const int64_t row_bytes = p.n_in * Tile::kRowBytes / Tile::kInputs;
-      bytes = bytes_left(row_bytes - int64_t{weight_chunk} * Tile::kRowBytes - 16 * piece);
-    }
-#pragma unroll
-    for (int i = 0; i < Tile::kCopies; ++i) {
-      const uint32_t at = Tile::kFormat == WeightFormat::bf16
-                              ? swizzled_piece(weight_row(i), piece)
-                              : static_cast<uint32_t>(weight_row(i) * Tile::kPitch + 16 * piece);
-      copy_async_16(to + at, row[i], bytes);
-      row[i] += Tile::kRowBytes;
-    }
-    ++weight_chunk;
-  }
-  __device__ void copy_x(const ThinProduct& p, const ThinPlace& place, uint32_t to) {
-    const int piece = static_cast<int>(threadIdx.x) % 8;
-    int bytes = 16;
-    if (x_chunk >= place.n_whole) {
-      bytes = bytes_left(2 * (p.n_in - int64_t{x_chunk} * Tile::kInputs - 8 * piece));
-    }
-#pragma unroll
-    for (int i = 0; i < Tile::kXCopies; ++i) {
-      copy_async_16(to + swizzled_piece(x_row(i), piece), x[i], min(bytes, x_bytes[i]));
-      x[i] += Tile::kInputs;
-    }
-    ++x_chunk;
-  }
-};
-
-// The warp's fragment of 16 inputs, converted: of rows g and g + 8, inputs 2t, 2t + 1 and 8 more.
-template <class Tile>
-__device__ MmaA converted(const std::byte* weights, int step) {
-  const int lane = lane_of_thread();
-  const std::byte* low = weights + (16 * warp_of_thread() + lane / 4) * Tile::kPitch;
-  const std::byte* high = low + 8 * Tile::kPitch;
-  if constexpr (Tile::kFormat == WeightFormat::fp8_block128) {
-    const auto pair = [&](const std::byte* row, int first) {
-      const auto two = *reinterpret_cast<const uint16_t*>(row + 16 * step + first + 2 * (lane % 4));
-      return bits_of(e4m3_high_bytes_to_bf16(__byte_perm(two, 0, 0x1404)));
-    };
-    return {pair(low, 0), pair(high, 0), pair(low, 8), pair(high, 8)};
-  } else {
-    const auto pair = [&](const std::byte* row, int first) {
-      const auto two =
-          static_cast<uint32_t>(row[8 * step + first + lane % 4]);  // nibbles of neighbours
-      // 128 + nibble as bfloat16 is 0x4300 | nibble; less 136 it is nibble - 8, exactly.
-      uint32_t biased = ((two | two << 12) & 0x000f000fU) | 0x43004300U;
-      return bits_of(__hsub2(*reinterpret_cast<bf16x2*>(&biased), __float2bfloat162_rn(136.0F)));
-    };
-    return {pair(low, 0), pair(high, 0), pair(low, 4), pair(high, 4)};
-  }
-}
-
-// acc += a chunk of the warp's rows.
-template <class Tile>
-__device__ void add_wide_chunk(const std::byte* weights, uint32_t weights_at, uint32_t x_at,
-                               const ThinScales<Tile>& scales, float (&acc)[32]) {
-  if constexpr (Tile::kFormat == WeightFormat::bf16) {
-    const uint32_t rows_at = weights_at + static_cast<uint32_t>(warp_of_thread() / 4) * 64 * 128;
-    begin_products();
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      multiply_64(acc, operand_along_k(rows_at, step), operand_along_k(x_at, step));
-    }
-    finish_products(acc);
-  } else {
-    MmaA a[4];
-#pragma unroll
-    for (int step = 0; step < 4; ++step) a[step] = converted<Tile>(weights, step);
-    // Inputs that share a scale: a chunk of FP8, half of one of INT4.
-    constexpr int kParts = Tile::kFormat == WeightFormat::fp8_block128 ? 1 : 2;
-#pragma unroll
-    for (int part = 0; part < kParts; ++part) {
-      float sums[32] = {};
-      begin_products();
-#pragma unroll
-      for (int step = 4 / kParts * part; step < 4 / kParts * (part + 1); ++step) {
-        multiply_64(sums, a[step], operand_along_k(x_at, step));
+      for (int i = 0; i < kLaneRows; ++i) {
+        const int64_t at = min(place.first_row + lane + i * kWarpSize, side.n_out - 1);
+        row[i] = static_cast<const bf16*>(side.weight.scales) + at * side.weight.scale_stride;
       }
-      finish_products(sums);
+    } else if constexpr (Tile::kFormat == WeightFormat::fp8_block128) {
+      weights = static_cast<const float*>(side.weight.scales) +
+                place.first_row / kFp8Block * side.weight.scale_stride;
+      has_tokens = p.x_scale != nullptr;
 #pragma unroll
-      for (int j = 0; j < Tile::kTokenTiles; ++j) {
+      for (int i = 0; i < kLaneTokens; ++i) {
+        const int64_t at = min(place.first_token + lane + i * kWarpSize, p.n_tokens - 1);
+        token[i] = p.x_scale + at * p.x_scale_stride;
+      }
+    }
+  }
+  __device__ void copy_of_weights(uint32_t to, int32_t chunk) const {
+    const int lane = lane_of_thread();
+    if constexpr (Tile::kFormat == WeightFormat::int4_group) {
+      const int32_t first = group == 32 ? 4 * chunk : chunk / 2 * 2;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          acc[4 * j + i] = fmaf(sums[4 * j + i], scales.of(part, i / 2, j, i % 2), acc[4 * j + i]);
+      for (int i = 0; i < kLaneRows; ++i) {
+        const uint32_t at = to + 8 * (lane + i * kWarpSize);
+        copy_async_4(at, row[i] + min(first, n_groups - 2), first < n_groups ? 4 : 0);
+        if (group == 32) {
+          copy_async_4(at + 4, row[i] + min(first + 2, n_groups - 2), first + 2 < n_groups ? 4 : 0);
         }
       }
+    } else if constexpr (Tile::kFormat == WeightFormat::fp8_block128) {
+      if (lane == 0) copy_async_4(to + 4 * Tile::kTokens, weights + chunk);
+    }
+  }
+  __device__ void copy_of_tokens(uint32_t to, int32_t chunk) const {
+    if constexpr (Tile::kFormat == WeightFormat::fp8_block128) {
+      if (!has_tokens) return;
+#pragma unroll
+      for (int i = 0; i < kLaneTokens; ++i) {
+        copy_async_4(to + 4 * (lane_of_thread() + i * kWarpSize), token[i] + chunk);
+      }
+    }
+  }
+};
+
+// Copies chunks to the ring, by one warp: tiles by its first lane, scales by all lanes.
+template <class Tile>
+struct WideProducer {
+  const WideParams& params;
+  const WidePlace& place;
+  const WideShared<Tile>& shared;
+  const WideScaleSource<Tile> scales;
+
+  __device__ void copy_weights(int stage, int32_t chunk) const {
+    if (lane_of_thread() == 0) {
+      Barrier* full = shared.full(stage);
+      barrier_expect_bytes(full, Tile::kStageBytes);
+      // Bytes, or values of bfloat16: an element of the map.
+      constexpr int kElements = Tile::kRowBytes / (Tile::kFormat == WeightFormat::bf16 ? 2 : 1);
+      tensor_copy(shared.weights(stage), params.weights[place.side],
+                  {chunk * kElements, static_cast<int>(place.first_row), 0}, full);
+    }
+    scales.copy_of_weights(shared_address(shared.scales(stage)), chunk);
+  }
+  __device__ void copy_x(int stage, int32_t chunk) const {
+    Barrier* full = shared.full(stage);
+    if (lane_of_thread() == 0) {
+#pragma unroll
+      for (int panel = 0; panel < Tile::kXPanels; ++panel) {
+        tensor_copy(
+            shared.x(stage) + panel * Tile::kXPanelBytes, params.x,
+            {chunk * Tile::kInputs + panel * kPanelColumns, 0, static_cast<int>(place.first_token)},
+            full);
+      }
+    }
+    scales.copy_of_tokens(shared_address(shared.scales(stage)), chunk);
+    if constexpr (Tile::kScaleBytes > 0) barrier_arrive_when_copied(full);
+  }
+};
+
+template <class Tile>
+__device__ void produce(const WideParams& params, const WidePlace& place,
+                        const WideShared<Tile>& shared) {
+  const WideProducer<Tile> producer{params, place, shared, {params.product, place}};
+  const int n = place.chunk_end - place.chunk_begin;
+  const int n_first = min(n, Tile::kStages);
+  for (int i = 0; i < n_first; ++i) producer.copy_weights(i, place.chunk_begin + i);
+  wait_for_earlier_kernels();
+  for (int i = 0; i < n_first; ++i) producer.copy_x(i, place.chunk_begin + i);
+  for (int i = Tile::kStages; i < n; ++i) {
+    const WideTurn turn = wide_turn<Tile>(i);
+    barrier_wait(shared.empty(turn.stage), turn.parity ^ 1);
+    producer.copy_weights(turn.stage, place.chunk_begin + i);
+    producer.copy_x(turn.stage, place.chunk_begin + i);
+  }
+}
+
+// A chunk of the ring as a warp of the consumers reads it.
+template <class Tile>
+struct WideChunk {
+  WideTurn turn;
+  const std::byte* weights;  // of the warpgroup's first row, or the lane's
+  const std::byte* x;
+  const std::byte* scales;
+
+  __device__ WideChunk(const WideShared<Tile>& shared, int index) : turn(wide_turn<Tile>(index)) {
+    // The tensor cores are told of 64 rows, a lane reads its own.
+    const int first_row = Tile::kFormat == WeightFormat::bf16
+                              ? warp_of_thread() / 4 * 64
+                              : 16 * warp_of_thread() + lane_of_thread() / 4;
+    weights = shared.weights(turn.stage) + first_row * Tile::kRowBytes;
+    x = shared.x(turn.stage);
+    scales = shared.scales(turn.stage);
+  }
+  __device__ void wait(const WideShared<Tile>& shared) const {
+    barrier_wait(shared.full(turn.stage), turn.parity);
+  }
+  __device__ void release(const WideShared<Tile>& shared) const {
+    __syncwarp();
+    if (lane_of_thread() == 0) barrier_arrive(shared.empty(turn.stage));
+  }
+  __device__ uint64_t x_operand(int step) const {
+    return operand_of_rows(x + step / 4 * Tile::kXPanelBytes + step % 4 * 32);
+  }
+};
+
+// Two steps of 16 inputs: converted together, multiplied together.
+struct WidePairOfSteps {
+  MmaA step[2];
+};
+
+template <class Tile>
+__device__ void convert(const WideChunk<Tile>& chunk, int pair, WidePairOfSteps& to) {
+  if constexpr (Tile::kFormat == WeightFormat::fp8_block128) {
+    to.step[0] = e4m3_fragment(chunk.weights, 2 * pair);
+    to.step[1] = e4m3_fragment(chunk.weights, 2 * pair + 1);
+  } else {
+    const Int4Group stored = int4_group(chunk.weights, pair);
+    to.step[0] = int4_fragment(stored, 0);
+    to.step[1] = int4_fragment(stored, 1);
+  }
+}
+
+// Starts part = or += the products of two steps, and leaves them running.
+template <class Tile>
+__device__ void start_products(const WideChunk<Tile>& chunk, const WidePairOfSteps& weights,
+                               int pair, Sum sum, float (&part)[Tile::kValues]) {
+  wgmma_hold(part);
+  wgmma_fence();
+  wgmma_of_rows(part, weights.step[0], chunk.x_operand(2 * pair), sum);
+  wgmma_of_rows(part, weights.step[1], chunk.x_operand(2 * pair + 1), Sum::goes_on);
+  wgmma_commit();
+}
+
+template <class Tile>
+__device__ void finish_products(float (&part)[Tile::kValues]) {
+  wgmma_wait<0>();
+  wgmma_hold(part);
+}
+
+// BF16: the tensor cores read the weights where they lie.
+template <class Tile>
+__device__ void consume_bf16(const WideShared<Tile>& shared, int n, float (&acc)[Tile::kValues]) {
+  static_assert(Tile::kTokens == 64);
+  for (int i = 0; i < n; ++i) {
+    const WideChunk<Tile> chunk(shared, i);
+    chunk.wait(shared);
+    wgmma_hold(acc);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < Tile::kSteps; ++step) {
+      wgmma_m64n64k16(acc, operand_of_rows(chunk.weights + 32 * step), chunk.x_operand(step),
+                      Sum::goes_on);
+    }
+    wgmma_commit();
+    finish_products<Tile>(acc);
+    chunk.release(shared);
+  }
+}
+
+// acc += scales * part. FP8: one scale of the weights for the chunk, and one of each token.
+template <class Tile>
+__device__ void add_scaled(const float* scales, bool has_tokens, const float (&part)[Tile::kValues],
+                           float (&acc)[Tile::kValues]) {
+  const float scale = scales[Tile::kTokens];
+#pragma unroll
+  for (int j = 0; j < Tile::kTokens / 8; ++j) {
+    float2 both{scale, scale};
+    if (has_tokens) {
+      const float2 tokens =
+          *reinterpret_cast<const float2*>(scales + 8 * j + 2 * (lane_of_thread() % 4));
+      both = {scale * tokens.x, scale * tokens.y};
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      acc[4 * j + i] = fmaf(part[4 * j + i], i % 2 == 0 ? both.x : both.y, acc[4 * j + i]);
     }
   }
 }
 
-// Work of a block: 128 outputs of one side and batch, 64 tokens, a share of k; a cluster has all of
-// k. Grid (cluster, row tiles * batch, token tiles), 256 threads, up to 111 KB of shared memory.
-// Moves the weights once for each tile of tokens, the tokens once for each tile of rows: bound by
-// memory for one tile of tokens, by the second-level cache for many.
+// While two steps are multiplied the next two are converted, those of the next chunk too.
+template <class Tile>
+__device__ void consume_fp8(const ThinProduct& p, const WideShared<Tile>& shared, int n,
+                            float (&acc)[Tile::kValues]) {
+  constexpr int kPairs = Tile::kSteps / 2;
+  static_assert(kPairs % 2 == 0);
+  WidePairOfSteps weights[2];
+  if (n > 0) {
+    const WideChunk<Tile> first(shared, 0);
+    first.wait(shared);
+    convert(first, 0, weights[0]);
+  }
+  for (int i = 0; i < n; ++i) {
+    const WideChunk<Tile> chunk(shared, i);
+    float part[Tile::kValues];
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair) {
+      start_products(chunk, weights[pair % 2], pair, pair == 0 ? Sum::starts : Sum::goes_on, part);
+      if (pair > 0) wgmma_wait<1>();  // the products before are done with their weights
+      if (pair + 1 < kPairs) convert(chunk, pair + 1, weights[(pair + 1) % 2]);
+    }
+    if (i + 1 < n) {
+      const WideChunk<Tile> next(shared, i + 1);
+      next.wait(shared);
+      convert(next, 0, weights[0]);
+    }
+    finish_products<Tile>(part);
+    add_scaled<Tile>(reinterpret_cast<const float*>(chunk.scales), p.x_scale != nullptr, part, acc);
+    chunk.release(shared);
+  }
+}
+
+// The scales of a row's four groups of 32, in pairs.
+__device__ inline uint2 int4_scales(const std::byte* scales, int row, int group, bool is_odd) {
+  const uint2 pairs = *reinterpret_cast<const uint2*>(scales + 8 * row);
+  if (group == 32) return pairs;
+  // Of groups of 128 there are this one and its neighbour.
+  const uint32_t both = __byte_perm(pairs.x, 0, is_odd ? 0x3232 : 0x1010);
+  return {both, both};
+}
+
+// INT4: a scale for each two steps of a row.
+template <class Tile>
+__device__ void consume_int4(const ThinProduct& p, const WidePlace& place,
+                             const WideShared<Tile>& shared, float (&acc)[Tile::kValues]) {
+  constexpr int kPairs = Tile::kSteps / 2;
+  const int n = place.chunk_end - place.chunk_begin;
+  const int row = 16 * warp_of_thread() + lane_of_thread() / 4;
+  WidePairOfSteps weights[2];
+  if (n > 0) {
+    const WideChunk<Tile> first(shared, 0);
+    first.wait(shared);
+    convert(first, 0, weights[0]);
+  }
+  for (int i = 0; i < n; ++i) {
+    const WideChunk<Tile> chunk(shared, i);
+    const bool is_odd = (place.chunk_begin + i) % 2 != 0;
+    const uint2 low = int4_scales(chunk.scales, row, p.group, is_odd);
+    const uint2 high = int4_scales(chunk.scales, row + 8, p.group, is_odd);
+#pragma unroll
+    for (int pair = 0; pair < kPairs; ++pair) {
+      float part[Tile::kValues];
+      start_products(chunk, weights[pair % 2], pair, Sum::starts, part);
+      if (pair + 1 < kPairs) {
+        convert(chunk, pair + 1, weights[(pair + 1) % 2]);
+      } else if (i + 1 < n) {
+        const WideChunk<Tile> next(shared, i + 1);
+        next.wait(shared);
+        convert(next, 0, weights[0]);
+      }
+      const auto scale_of = [&](const uint2& pairs) {
+        const uint32_t two = pair < 2 ? pairs.x : pairs.y;
+        return __uint_as_float(pair % 2 == 0 ? two << 16 : two & 0xffff0000U);
+      };
+      const float scales[2] = {scale_of(low), scale_of(high)};
+      finish_products<Tile>(part);
+#pragma unroll
+      for (int v = 0; v < Tile::kValues; ++v) acc[v] = fmaf(part[v], scales[v / 2 % 2], acc[v]);
+    }
+    chunk.release(shared);
+  }
+}
+
+template <class Tile>
+__device__ void consume(const ThinProduct& p, const WidePlace& place,
+                        const WideShared<Tile>& shared, float (&acc)[Tile::kValues]) {
+  const int n = place.chunk_end - place.chunk_begin;
+  if constexpr (Tile::kFormat == WeightFormat::bf16) {
+    consume_bf16<Tile>(shared, n, acc);
+  } else if constexpr (Tile::kFormat == WeightFormat::fp8_block128) {
+    consume_fp8<Tile>(p, shared, n, acc);
+  } else {
+    consume_int4<Tile>(p, place, shared, acc);
+  }
+}
+
+// Work of a block: 128 outputs of one side, kTokens tokens, a share of k; a cluster has
+// all of k. Grid (cluster * row tiles, token tiles), 288 threads: eight warps multiply, in
+// two warpgroups of 64 outputs, and one copies. Up to 110 KB of shared memory with tiles of 32 or
+// 64 tokens, 224 KB with 128. Moves the weights once for each tile of tokens, the tokens once for
+// each tile of rows: bound by memory for a few tiles of tokens, by the tensor cores for many.
 template <class Tile>
 __global__ __launch_bounds__(Tile::kThreads, Tile::kBlocks) void wide_kernel(
-    const __grid_constant__ ThinParams params) {
-  extern __shared__ __align__(1024) std::byte wide_shared[];
-  const ThinProduct& p = params.product;
-  arrive_at_cluster();
+    const __grid_constant__ WideParams params) {
+  extern __shared__ std::byte wide_shared[];
+  const WideShared<Tile> shared(wide_shared);
   let_next_kernel_begin();
-  const ThinPlace place = place_of<Tile>(params);
-  const ThinSide& side = p.sides[place.side];
-  constexpr int kAhead = Tile::kStages - 1;
-  WideCursor<Tile> cursor(p, side, place);
-  const uint32_t ring = shared_address(wide_shared);  // a stage: tokens, then weights
-  ThinScales<Tile> scales(p, side, place.first_row + 16 * warp_of_thread(), place.first_token);
-#pragma unroll
-  for (int i = 0; i < kAhead; ++i) {
-    if (cursor.weight_chunk < place.chunk_end) {
-      cursor.copy_weights(p, place, ring + i * Tile::kStageBytes + Tile::kXBytes);
+  const WidePlace place = wide_place<Tile>(params);
+  if (threadIdx.x == 0) {
+    prefetch_tensor_map(params.weights[place.side]);
+    prefetch_tensor_map(params.x);
+    // Of the copying warp: the thread that announces bytes, and its lanes' scales.
+    const uint32_t n_copies = 1 + (Tile::kScaleBytes > 0 ? kWarpSize : 0);
+    for (int stage = 0; stage < Tile::kStages; ++stage) {
+      barrier_init(shared.full(stage), n_copies);
+      barrier_init(shared.empty(stage), Tile::kConsumers);
     }
+    barrier_init_done();
   }
-  wait_for_earlier_kernels();
-#pragma unroll
-  for (int i = 0; i < kAhead; ++i) {
-    if (cursor.x_chunk < place.chunk_end) cursor.copy_x(p, place, ring + i * Tile::kStageBytes);
-    commit_copies();
+  __syncthreads();
+  float acc[Tile::kValues] = {};
+  if (warp_of_thread() == Tile::kConsumers) {
+    produce<Tile>(params, place, shared);
+  } else {
+    consume<Tile>(params.product, place, shared, acc);
   }
-  fetch_scales(&scales, place.chunk_begin, place.chunk_end);
-  ThinSums<Tile> acc = {};
-  auto& flat = reinterpret_cast<float(&)[32]>(acc);
-  int stage = 0;  // bytes from the ring's begin
-  int free_stage = kAhead * Tile::kStageBytes;
-  for (int32_t chunk = place.chunk_begin; chunk < place.chunk_end; ++chunk) {
-    wait_for_copies<kAhead - 1>();
-    fence_for_tensor_cores();
-    __syncthreads();  // all copies are there, and the stage of the turn before was read by all
-    if (cursor.x_chunk < place.chunk_end) {
-      const uint32_t to = ring + static_cast<uint32_t>(free_stage);
-      cursor.copy_weights(p, place, to + Tile::kXBytes);
-      cursor.copy_x(p, place, to);
-    }
-    commit_copies();
-    const ThinScales<Tile> now = scales;
-    fetch_scales(&scales, chunk + 1, place.chunk_end);
-    const uint32_t x_at = ring + static_cast<uint32_t>(stage);
-    add_wide_chunk<Tile>(wide_shared + stage + Tile::kXBytes, x_at + Tile::kXBytes, x_at, now,
-                         flat);
-    constexpr int kEnd = Tile::kStages * Tile::kStageBytes;
-    stage = stage + Tile::kStageBytes == kEnd ? 0 : stage + Tile::kStageBytes;
-    free_stage = free_stage + Tile::kStageBytes == kEnd ? 0 : free_stage + Tile::kStageBytes;
+  finish_wide<Tile>(params.product, place, shared.sums(), acc);
+}
+
+template <WeightFormat kFormat>
+CUtensorMap wide_weight_map(const TensorMapMaker& maker, const ThinProduct& p,
+                            const ThinSide& side) {
+  constexpr bool kIsBf16 = kFormat == WeightFormat::bf16;
+  constexpr int kRowBytes = WideFormat<kFormat>::kRowBytes;
+  return maker.map_of(
+      {.data = side.weight.values,
+       .type = kIsBf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_UINT8,
+       .shape = {kFormat == WeightFormat::int4_group ? p.n_in / 2 : p.n_in, side.n_out, 1},
+       .stride_bytes = {side.weight.value_stride, side.weight.value_stride},
+       .box = {kIsBf16 ? kRowBytes / 2 : kRowBytes, kWideRows, 1},
+       .swizzle = kRowBytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B});
+}
+
+template <WeightFormat kFormat, int kTokens>
+void launch_wide_tile(const Context& context, const ThinProduct& product, int splits) {
+  using Tile = WideTile<kFormat, kTokens>;
+  const TensorMapMaker maker;
+  WideParams params{.product = product};
+  int64_t tiles = 0;
+  for (int i = 0; i < product.n_sides; ++i) {
+    params.weights[i] = wide_weight_map<kFormat>(maker, product, product.sides[i]);
+    tiles += div_up(product.sides[i].n_out, int64_t{Tile::kRows});
   }
-  wait_for_copies<0>();
-  finish<Tile>(p, side, place, reinterpret_cast<float*>(wide_shared),
-               reinterpret_cast<float*>(wide_shared + Tile::kRingBytes), acc);
+  params.tiles_of_first =
+      static_cast<int32_t>(div_up(product.sides[0].n_out, int64_t{Tile::kRows}));
+  params.x = maker.panels({.data = product.x,
+                           .shape = {product.n_tokens, 1, product.n_in},
+                           .stride = {product.x_stride, product.x_stride, 1}},
+                          kTokens);
+  const int64_t blocks = splits * tiles;
+  const int64_t token_tiles = div_up(product.n_tokens, int64_t{kTokens});
+  CHECK(blocks <= INT32_MAX && token_tiles < 65536);  // grid.x, grid.y
+  CUDA_MUST(cudaFuncSetAttribute(wide_kernel<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 Tile::kSharedBytes));
+  launch(context.stream,
+         {.grid = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(token_tiles)),
+          .threads = Tile::kThreads,
+          .shared_bytes = Tile::kSharedBytes,
+          .cluster = static_cast<unsigned>(splits)},
+         wide_kernel<Tile>, params);
+}
+
+template <WeightFormat kFormat>
+void launch_wide_format(const Context& context, const ThinProduct& product, const WidePlan& plan) {
+  switch (plan.tokens) {
+    case 32:
+      return launch_wide_tile<kFormat, 32>(context, product, plan.splits);
+    case 64:
+      return launch_wide_tile<kFormat, 64>(context, product, plan.splits);
+    default:
+      return launch_wide_tile<kFormat, 128>(context, product, plan.splits);
+  }
 }
 
 }  // namespace quire::cuda
