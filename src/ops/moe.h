@@ -28,7 +28,8 @@ struct MoeRoute {
 // E(x) = down . bf16(silu(gate . x) * (up . x)), S the shared expert, or 0 where the bank has none.
 //
 // Sums of products are in float32, and so is everything else up to the two roundings that the
-// formula shows; a backend may round E to bf16 too, before it is weighted. The sum over k is in
+// formula shows; a backend may round E to bf16 too, before it is weighted, and with more than 128
+// tokens the product of an INT4 value and its scale. The sum over k is in
 // slot order, then the shared expert. With `Activation::fp8_group128` x and the rounded inner
 // values are rounded to e4m3 as ops::linear rounds its input; that applies to experts in
 // fp8_block128, and others take them as they are. No aliasing. n_tokens may be 0. Errors: none.

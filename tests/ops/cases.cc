@@ -339,6 +339,12 @@ std::vector<MoeCase> moe_cases() {
   out.push_back({150, 320, 72, 3, 2, fp8, 0, rounded, 40, bf16});
   out.push_back({150, 320, 96, 3, 2, int4, 32, Activation::bf16, 40, fp8});
   out.push_back({150, 328, 72, 9, 2, bf16, 0, Activation::bf16, 64, bf16});
+  // Prompts: many tokens an expert, few, and none.
+  out.push_back({200, 320, 72, 3, 2, fp8, 0, rounded, 40, bf16});
+  out.push_back({200, 320, 72, 3, 2, fp8, 0, Activation::bf16, 136, fp8});
+  out.push_back({260, 320, 96, 40, 2, int4, 32, Activation::bf16, 40, fp8});
+  out.push_back({230, 384, 256, 3, 2, int4, 128, Activation::bf16, 128, int4});
+  out.push_back({200, 33, 17, 5, 1, bf16, 0, Activation::bf16, 19, bf16});
   return out;
 }
 

@@ -369,8 +369,10 @@ struct Vector {
   std::vector<double> error;  // bounds
 };
 
-// weight . x rounded to bf16, with the errors of x carried through.
-Vector product(const WeightMatrix& weight, const Vector& x) {
+// weight . x rounded to bf16, with the errors of x carried through. INT4 weights may be off by
+// `scaled_error` of their size.
+Vector product(const WeightMatrix& weight, const Vector& x, double scaled_error) {
+  const double weight_error = weight.format == WeightFormat::int4_group ? scaled_error : 0;
   Vector out;
   for (int64_t o = 0; o < weight.n_out; ++o) {
     Sum sum;
@@ -381,21 +383,23 @@ Vector product(const WeightMatrix& weight, const Vector& x) {
       carried += std::abs(w) * x.error[static_cast<size_t>(i)];
     }
     out.value.push_back(sum.value);
-    out.error.push_back(carried + (sum_depth(weight.n_in) + 4) * kFloat * sum.size +
-                        kBf16 * (std::abs(sum.value) + carried));
+    const double error =
+        carried + (weight_error + (sum_depth(weight.n_in) + 4) * kFloat) * sum.size;
+    out.error.push_back(error + kBf16 * (std::abs(sum.value) + error));
   }
   return out;
 }
 
-Vector expert_of(const ops::ExpertWeights& expert, View<const Bf16, 1> row, Activation asked) {
+Vector expert_of(const ops::ExpertWeights& expert, View<const Bf16, 1> row, Activation asked,
+                 double scaled_error) {
   const Activation activation =
       expert.gate.format == WeightFormat::fp8_block128 ? asked : Activation::bf16;
   Vector x;
   x.value = activation_of(row, activation);
   x.error.assign(x.value.size(), 0);
   constexpr double kSiluSlope = 1.1;  // the largest slope of silu is 1.0999
-  const Vector gate = product(expert.gate, x);
-  const Vector up = product(expert.up, x);
+  const Vector gate = product(expert.gate, x, scaled_error);
+  const Vector up = product(expert.up, x, scaled_error);
   Vector inner;
   for (size_t i = 0; i < gate.value.size(); ++i) {
     const double s = silu(gate.value[i]);
@@ -419,7 +423,7 @@ Vector expert_of(const ops::ExpertWeights& expert, View<const Bf16, 1> row, Acti
       }
     }
   }
-  return product(expert.down, inner);
+  return product(expert.down, inner, scaled_error);
 }
 
 }  // namespace
@@ -428,11 +432,12 @@ Expected reference(const ops::MoeExperts& args, const ops::ExpertTable& table) {
   Expected out;
   if (args.activation == Activation::fp8_group128) out.cosine_loss += kFp8 * kFp8 / 2;
   const int64_t top_k = args.experts[1];
+  const double scaled_error = args.x[0] > 128 ? kBf16 : 0;  // ops/moe.h
   for (int64_t t = 0; t < args.x[0]; ++t) {
     std::vector<double> sum(static_cast<size_t>(args.x[1]));
     std::vector<double> error(sum.size());
     const auto add = [&](const ops::ExpertWeights& expert, double weight) {
-      const Vector y = expert_of(expert, args.x.row(t), args.activation);
+      const Vector y = expert_of(expert, args.x.row(t), args.activation, scaled_error);
       for (size_t i = 0; i < sum.size(); ++i) {
         sum[i] += weight * y.value[i];
         error[i] += std::abs(weight) *

@@ -34,8 +34,8 @@ PackedMatrix matrix_at(int64_t n_experts, WeightFormat format, int64_t n_tiles, 
                  .format = format,
                  .step_bytes = step_bytes(format),
                  .step_inputs = step_inputs(format),
-                 .n_groups = static_cast<int>(div_up(n_tiles, kGroupTiles)),
-                 .n_steps = static_cast<int>(div_up(n_in, step_inputs(format)))};
+                 .n_groups = static_cast<int>(round_up(div_up(n_tiles, kGroupTiles), kWholeGroups)),
+                 .n_steps = static_cast<int>(round_up(n_in, kWholeInputs) / step_inputs(format))};
   m.expert_bytes = int64_t{m.n_groups} * m.n_steps * kGroupTiles * step_bytes(format);
   // An offset until there is memory.
   m.data = reinterpret_cast<const std::byte*>(*offset);

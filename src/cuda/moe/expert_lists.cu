@@ -2,6 +2,7 @@
 #include "cuda/common/launch.cuh"
 #include "cuda/common/reduce.cuh"
 #include "cuda/moe/expert_lists.h"
+#include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
 
 namespace quire::cuda {
@@ -11,7 +12,10 @@ namespace {
 constexpr int kWarps = 32;
 constexpr int kThreads = kWarps * kWarpSize;  // an expert a thread
 constexpr int64_t kSharedBytes = int64_t{48} << 10;
-constexpr int64_t kPairsOfWarpMax = (1 << 16) - kWarpSize;  // counts have 16 bits
+constexpr int64_t kPairsOfBlockMax = (1 << 16) - kThreads;  // counts have 16 bits
+// Blocks: one while a warp has a round of 32 pairs or two, else a cluster.
+constexpr int64_t kPairsOfOneBlock = int64_t{2} * kThreads;
+constexpr int kClusterBlocks = 8;
 
 struct Params {
   const int32_t* experts;  // [n_tokens, top_k]
@@ -47,7 +51,8 @@ __device__ int sum_before(int x, int (&shared)[kWarps], int* total) {
 // round in order; expert is -1 past the end.
 template <class Body>
 __device__ void each_round(const Params& p, const Body& body) {
-  const int begin = warp_of_thread() * p.pairs_of_warp;
+  const int warp = static_cast<int>(blockIdx.x) * kWarps + warp_of_thread();
+  const int begin = warp * p.pairs_of_warp;
   const int end = min(begin + p.pairs_of_warp, p.n_pairs);
   for (int first = begin; first < end; first += kWarpSize) {
     const int pair = first + lane_of_thread();
@@ -57,19 +62,43 @@ __device__ void each_round(const Params& p, const Body& body) {
   }
 }
 
-// One block of 1,024 threads; 64 * n_experts bytes of shared memory (24 KiB of Kimi K2). Each warp
-// counts its pairs by expert, counts are summed over warps and then over experts, and each warp
-// places its pairs. Moves 12 bytes a pair: bound by latency.
+// What a block keeps: [kWarps, n_experts] counts, then two of [n_experts].
+struct SharedLists {
+  uint16_t* counts;  // of a warp's pairs by expert; then how many of those come before
+  int* totals;       // of the block's pairs by expert
+  int* first;        // where the block's pairs of an expert go
+};
+
+__device__ SharedLists shared_lists(int n_experts) {
+  extern __shared__ int memory[];
+  return {reinterpret_cast<uint16_t*>(memory + 2 * n_experts), memory, memory + n_experts};
+}
+
+// Counts of the warps become those of the warps before; returns the block's total.
+__device__ int sum_over_warps(const SharedLists& shared, int n_experts, int expert) {
+  int n = 0;
+  for (int warp = 0; warp < kWarps; ++warp) {
+    uint16_t& at = shared.counts[warp * n_experts + expert];
+    const int count = at;
+    at = static_cast<uint16_t>(n);
+    n += count;
+  }
+  return n;
+}
+
+// A cluster of one block or several, 1,024 threads each; 72 * n_experts bytes of shared memory (27
+// KiB of Kimi K2). Each warp counts its pairs by expert, counts are summed over warps, blocks and
+// experts, and each warp places its pairs. Moves 12 bytes a pair: bound by latency.
 __global__ __launch_bounds__(kThreads) void list_kernel(const __grid_constant__ Params p) {
-  extern __shared__ uint16_t counts[];  // [kWarps, n_experts]
-  __shared__ int shared[kWarps];
+  __shared__ int shared_sums[kWarps];
+  const SharedLists shared = shared_lists(p.n_experts);
   wait_for_earlier_kernels();
   let_next_kernel_begin();
   for (int i = static_cast<int>(threadIdx.x); i < kWarps * p.n_experts; i += kThreads) {
-    counts[i] = 0;
+    shared.counts[i] = 0;
   }
   __syncthreads();
-  uint16_t* mine = counts + warp_of_thread() * p.n_experts;
+  uint16_t* mine = shared.counts + warp_of_thread() * p.n_experts;
   const uint32_t lower_lanes = (1U << lane_of_thread()) - 1;
   each_round(p, [&](int, int expert, uint32_t same) {
     if (expert >= 0 && (same & lower_lanes) == 0) {
@@ -78,69 +107,86 @@ __global__ __launch_bounds__(kThreads) void list_kernel(const __grid_constant__ 
   });
   __syncthreads();
 
-  // Counts become the pairs of the same expert in the warps before.
   const int e = static_cast<int>(threadIdx.x);
+  if (e < p.n_experts) shared.totals[e] = sum_over_warps(shared, p.n_experts, e);
+  arrive_at_cluster();
+  wait_for_cluster();
   int n = 0;
+  int blocks_before = 0;
   if (e < p.n_experts) {
-    for (int warp = 0; warp < kWarps; ++warp) {
-      const int count = counts[warp * p.n_experts + e];
-      counts[warp * p.n_experts + e] = static_cast<uint16_t>(n);
-      n += count;
+    for (uint32_t block = 0; block < cluster_blocks(); ++block) {
+      if (block == cluster_rank()) blocks_before = n;
+      n += *in_block(shared.totals + e, block);
     }
   }
+  arrive_at_cluster();  // no block ends while others read its totals
   int n_active = 0;
   int n_tiles = 0;
   int n_pairs = 0;
-  const int begin = sum_before(n, shared, &n_pairs);
-  const int active = sum_before(n > 0 ? 1 : 0, shared, &n_active);
-  int tile = sum_before((n + kTileTokens - 1) / kTileTokens, shared, &n_tiles);
-  if (e < p.n_experts) {
+  const int begin = sum_before(n, shared_sums, &n_pairs);
+  const int active = sum_before(n > 0 ? 1 : 0, shared_sums, &n_active);
+  const int of_expert = (n + p.lists.tile_tokens - 1) / p.lists.tile_tokens;
+  int tile = sum_before(of_expert, shared_sums, &n_tiles);
+  if (e < p.n_experts) shared.first[e] = begin + blocks_before;
+  if (cluster_rank() == 0 && e < p.n_experts) {
     p.lists.begin[e] = begin;
     if (n > 0) p.lists.active[active] = e;
-    for (int first = 0; first < n; first += kTileTokens) p.lists.tiles[tile++] = {e, first};
+    for (int first = 0; first < n; first += p.lists.tile_tokens) {
+      p.lists.tiles[tile++] = {e, first};
+    }
   }
-  if (e == 0) {
+  if (cluster_rank() == 0 && e == 0) {
     p.lists.begin[p.n_experts] = n_pairs;
     *p.lists.counts = {n_active, n_tiles};
   }
-  __syncthreads();  // `begin` is read back below
+  __syncthreads();
   each_round(p, [&](int pair, int expert, uint32_t same) {
-    const int at = expert >= 0 ? p.lists.begin[expert] + mine[expert] : 0;
+    const int at = expert >= 0 ? shared.first[expert] + mine[expert] : 0;
     __syncwarp();
     if (expert < 0) return;
     p.lists.pairs[at + __popc(same & lower_lanes)] = pair;
     if ((same & lower_lanes) == 0)
       mine[expert] = static_cast<uint16_t>(mine[expert] + __popc(same));
   });
+  wait_for_cluster();
 }
 
-int64_t tiles_max(int64_t n_pairs, int64_t n_experts) { return n_pairs / kTileTokens + n_experts; }
+int64_t tiles_max(const ListSizes& sizes) {
+  return sizes.n_pairs / sizes.tile_tokens + sizes.n_experts;
+}
 
 }  // namespace
 
-int64_t lists_bytes(int64_t n_pairs, int64_t n_experts) {
-  return Workspace::bytes_of<int32_t>(n_pairs) + Workspace::bytes_of<int32_t>(n_experts + 1) +
-         Workspace::bytes_of<int32_t>(n_experts) +
-         Workspace::bytes_of<TokenTile>(tiles_max(n_pairs, n_experts)) +
+int64_t lists_bytes(const ListSizes& sizes) {
+  return Workspace::bytes_of<int32_t>(sizes.n_pairs) +
+         Workspace::bytes_of<int32_t>(sizes.n_experts + 1) +
+         Workspace::bytes_of<int32_t>(sizes.n_experts) +
+         Workspace::bytes_of<TokenTile>(tiles_max(sizes)) +
          Workspace::bytes_of<ExpertLists::Counts>(1);
 }
 
-ExpertLists take_lists(const Context& context, int64_t n_pairs, int64_t n_experts) {
+ExpertLists take_lists(const Context& context, const ListSizes& sizes) {
   Workspace& workspace = *context.workspace;
-  return {.pairs = workspace.take<int32_t>(n_pairs),
-          .begin = workspace.take<int32_t>(n_experts + 1),
-          .active = workspace.take<int32_t>(n_experts),
-          .tiles = workspace.take<TokenTile>(tiles_max(n_pairs, n_experts)),
+  return {.pairs = workspace.take<int32_t>(sizes.n_pairs),
+          .begin = workspace.take<int32_t>(sizes.n_experts + 1),
+          .active = workspace.take<int32_t>(sizes.n_experts),
+          .tiles = workspace.take<TokenTile>(tiles_max(sizes)),
+          .tile_tokens = sizes.tile_tokens,
           .counts = workspace.take<ExpertLists::Counts>(1)};
 }
 
 void list_experts(const Context& context, const View<const int32_t, 2>& experts, int64_t n_experts,
                   const ExpertLists& lists) {
-  const LaunchShape shape{
-      .grid = dim3(1), .threads = kThreads, .shared_bytes = int64_t{2} * kWarps * n_experts};
-  CHECK(shape.shared_bytes + int64_t{sizeof(int)} * kWarps <= kSharedBytes);
-  const int64_t pairs_of_warp = round_up(div_up(experts.size(), kWarps), kWarpSize);
-  CHECK(pairs_of_warp <= kPairsOfWarpMax);
+  const unsigned n_blocks = experts.size() <= kPairsOfOneBlock ? 1 : kClusterBlocks;
+  const LaunchShape shape{.grid = dim3(n_blocks),
+                          .threads = kThreads,
+                          .shared_bytes = (int64_t{2} * kWarps + 8) * n_experts,
+                          .cluster = n_blocks};
+  CHECK(n_experts <= kThreads &&
+        shape.shared_bytes + int64_t{sizeof(int)} * kWarps <= kSharedBytes);
+  const int64_t pairs_of_warp =
+      round_up(div_up(experts.size(), int64_t{kWarps} * n_blocks), kWarpSize);
+  CHECK(pairs_of_warp * kWarps <= kPairsOfBlockMax);
   const Params p{.experts = experts.data,
                  .stride = experts.stride[0],
                  .n_pairs = static_cast<int>(experts.size()),

@@ -4,307 +4,429 @@
 #include "cuda/common/cuda_must.h"
 #include "cuda/common/launch.cuh"
 #include "cuda/moe/expert_prefill.h"
-#include "cuda/moe/packed_step.cuh"
+#include "cuda/moe/prefill_stage.cuh"
 #include "cuda/ptx/async_copy.cuh"
+#include "cuda/ptx/bulk_copy.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
+#include "cuda/tune/experts_plan.h"
 
 namespace quire::cuda {
 
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kWarpTiles = 2;                                    // of 16 rows
-constexpr int kBlockGroups = kWarps * kWarpTiles / kGroupTiles;  // 256 rows
-static_assert(kBlockGroups * kGroupTiles * kTileRows == kPrefillBlockRows);
-constexpr int kColumns = kTileTokens / 8;
-constexpr int kStageInputs = 128;
-constexpr int kStages = 4;
-constexpr int kStageBytes = kTileTokens * kStageInputs * 2;
-// A warp's outputs on their way out: [64 tokens][32 rows], padded against bank conflicts.
-constexpr int kOutStride = kWarpTiles * kTileRows + 8;
-constexpr int kOutBytes = kWarps * kTileTokens * kOutStride * 2;
-constexpr int kSharedBytes = kStages * kStageBytes + kOutBytes;
+constexpr int kGroupThreads = 128;  // a warpgroup
+constexpr int kConsumers = 2;       // warpgroups that multiply; one more brings stages
+constexpr int kThreads = (kConsumers + 1) * kGroupThreads;
+constexpr int kGroupWarps = kGroupThreads / kWarpSize;
+// Together what the block is launched with, 504 for a thread of each warpgroup.
+constexpr int kProducerRegisters = 56;
+constexpr int kConsumerRegisters = 224;
+constexpr int kSharedMax = 227 << 10;
+constexpr int kStagesMax = 8;
+static_assert(kBlockGroups * kGroupTiles * kTileRows == kPromptBlockRows);
+static_assert(kBlockGroups == kConsumers * kWarpgroupGroups);
 
 enum class Product { gate_up, down };
 
-// The tokens of a unit and its matrix.
-struct Tile {
+// Outputs of a warpgroup on their way: [64 of inner, or twice 64 outputs][tokens][128 bytes].
+template <Product kProduct, int kTokens>
+inline constexpr int kOutBytes = (kProduct == Product::gate_up ? 1 : 2) * kTokens* kPanelRowBytes;
+
+template <Product kProduct, WeightFormat kFormat, int kTokens>
+inline constexpr int kStages =
+    std::min<int>(kStagesMax, (kSharedMax - 2048 - kConsumers * kOutBytes<kProduct, kTokens>) /
+                                  StageLayout<kFormat, kTokens>::kBytes);
+
+// One set of barriers for each kind of expert: the stages of the two are not of one size.
+struct Barriers {
+  Barrier full[kStagesMax];
+  Barrier empty[kStagesMax];
+};
+struct Shared {
+  std::byte* ring;
+  std::byte* out;
+  Barriers* barriers;  // [2]
+};
+
+// Counts through a ring of stages.
+struct Cursor {
+  int slot = 0;
+  uint32_t phase = 0;
+  __device__ void advance(int n_stages) {
+    if (++slot == n_stages) {
+      slot = 0;
+      phase ^= 1;
+    }
+  }
+};
+
+// The work on one kind of expert. A unit is some blocks of rows of a tile of tokens.
+struct Phase {
   const ExpertSide& side;
-  const std::byte* weights;
-  const int32_t* pairs;  // null of the shared expert
-  int first;             // of the pairs, or of the tokens
+  bool is_shared;
+  int n_blocks;
+  int n_parts;  // units of a tile
+  int n_units;
+  int first_unit;  // of this thread block
+};
+
+__device__ Phase phase_of(const PrefillParams& p, bool is_shared, int first_unit) {
+  const ExpertSide& side = is_shared ? p.shared : p.routed;
+  if (side.weights.data == nullptr) return {side, is_shared, 0, 1, 0, first_unit};
+  const int n_blocks = p.n_blocks > 0 ? p.n_blocks : side.weights.n_groups / kBlockGroups;
+  const int n_parts = (n_blocks + p.unit_blocks - 1) / p.unit_blocks;
+  const int n_tiles = is_shared ? (p.n_tokens + p.lists.tile_tokens - 1) / p.lists.tile_tokens
+                                : p.lists.counts->n_tiles;
+  return {side, is_shared, n_blocks, n_parts, n_tiles * n_parts, first_unit};
+}
+
+struct Unit {
+  const std::byte* weights;  // of the expert
+  const int32_t* pairs;      // of the tile; null of the shared expert
+  int first;                 // token of the tile, of the shared expert
   int n_rows;
+  int block;
+  int block_end;
 };
 
-__device__ Tile tile_of(const PrefillParams& p, int index, int n_shared) {
-  if (index < n_shared) {
-    const int first = index * kTileTokens;
-    return {p.shared, p.shared.weights.data, nullptr, first, min(p.n_tokens - first, kTileTokens)};
+template <int kTokens>
+__device__ Unit unit_at(const PrefillParams& p, const Phase& phase, int index) {
+  const int tile = index / phase.n_parts;
+  const int block = index % phase.n_parts * p.unit_blocks;
+  const int block_end = min(block + p.unit_blocks, phase.n_blocks);
+  if (phase.is_shared) {
+    const int first = tile * kTokens;
+    return {phase.side.weights.data,          nullptr, first,
+            min(p.n_tokens - first, kTokens), block,   block_end};
   }
-  const TokenTile tile = p.lists.tiles[index - n_shared];
-  const int begin = p.lists.begin[tile.expert] + tile.first;
-  return {p.routed, p.routed.weights.data + tile.expert * p.routed.weights.expert_bytes,
-          p.lists.pairs + begin, 0, min(p.lists.begin[tile.expert + 1] - begin, kTileTokens)};
+  const TokenTile of = p.lists.tiles[tile];
+  const int begin = p.lists.begin[of.expert] + of.first;
+  return {phase.side.weights.data + of.expert * phase.side.weights.expert_bytes,
+          p.lists.pairs + begin,
+          0,
+          min(p.lists.begin[of.expert + 1] - begin, kTokens),
+          block,
+          block_end};
 }
 
-// Rows of the inputs and of the outputs of a tile's tokens.
-struct TileRows {
-  int input[kTileTokens];  // -1 for none
-  int output[kTileTokens];
-};
-
-// Stage `stage` of the inputs: [64 tokens][128 inputs]; the 16-byte pieces of odd tokens have their
-// halves of 128 bytes swapped in fours, so that a warp reads two tokens without bank conflicts.
-__device__ void fetch_stage(const ExpertInput& input, const TileRows& rows, int stage,
-                            std::byte* shared) {
-  constexpr int kPieces = kStageInputs / 8;
-#pragma unroll
-  for (int i = 0; i < kTileTokens * kPieces / kThreads; ++i) {
-    const int at = static_cast<int>(threadIdx.x) + i * kThreads;
-    const int token = at / kPieces;
-    const int piece = at % kPieces;
-    const int k = stage * kStageInputs + piece * 8;
-    const int row = rows.input[token];
-    const bool is_there = row >= 0 && k < input.n_in;
-    const Bf16* from = input.rows + (is_there ? row * input.stride + k : 0);
-    std::byte* to = shared + token * kStageInputs * 2 + (piece ^ (token % 2 * 4)) * 16;
-    copy_async_16(shared_address(to), from, is_there ? 16 : 0);
-  }
+// The pair, or the token for the shared expert, of a tile's row; -1 for none.
+__device__ int row_of(const Unit& unit, int i) {
+  if (i >= unit.n_rows) return -1;
+  return unit.pairs == nullptr ? unit.first + i : unit.pairs[i];
 }
 
-using Sums = TileSum[kWarpTiles][kColumns];
+// What the threads of the producer do: each copies one 16-byte piece of every sixteenth token.
+template <Product kProduct, WeightFormat kFormat, int kTokens>
+class Producer {
+ public:
+  using Layout = StageLayout<kFormat, kTokens>;
 
-// acc += one step of two tiles times all tokens; `piece` is the step's first of the stage.
-template <WeightFormat kFormat, int kPiece = 0>
-__device__ void multiply_tile(const PackedStep<kFormat> (&weights)[kWarpTiles],
-                              const std::byte* stage, int piece, int n_columns,
-                              const float2* scales, Sums& acc) {
-  if constexpr (kPiece < PackedStep<kFormat>::kPieces) {
-    const auto first = weights[0].template piece<kPiece>();
-    const auto second = weights[1].template piece<kPiece>();
-    const int g = lane_of_thread() / 4;
-    const int t = lane_of_thread() % 4;
-    const std::byte* at =
-        stage + g * kStageInputs * 2 + ((4 * (piece + kPiece) + t) ^ (g % 2 * 4)) * 16;
+  __device__ Producer(const PrefillParams& p, const Phase& phase, std::byte* ring,
+                      Barriers& barriers)
+      : p_(p), phase_(phase), ring_(ring), barriers_(barriers) {}
+
+  __device__ void run() {
+    for (int index = phase_.first_unit; index < phase_.n_units;
+         index += static_cast<int>(gridDim.x)) {
+      const Unit unit = unit_at<kTokens>(p_, phase_, index);
+      const int divisor = kProduct == Product::gate_up && !phase_.is_shared ? p_.top_k : 1;
+      const int row_pieces = static_cast<int>(phase_.side.input.stride / 8);
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      if (c < n_columns) {
-        const uint4 x = *reinterpret_cast<const uint4*>(at + c * 8 * kStageInputs * 2);
-        const float2 scale = scales == nullptr ? float2{1.0F, 1.0F} : scales[c];
-        multiply_piece<kFormat>(first, x, scale, acc[0][c]);
-        multiply_piece<kFormat>(second, x, scale, acc[1][c]);
+      for (int i = 0; i < kRows; ++i) {
+        const int row = row_of(unit, token_ + i * kRowStep);
+        row_[i] = row < 0 ? -1 : row / divisor * row_pieces;
+      }
+      if constexpr (kFormat == WeightFormat::fp8_block128) {
+        const int row = thread_ < kTokens ? row_of(unit, thread_) : -1;
+        scale_row_ = row < 0 ? -1 : row / divisor;
+      }
+      const int n_stages = phase_.side.weights.n_steps / Layout::kSteps;
+      for (int block = unit.block; block < unit.block_end; ++block) {
+        for (int stage = 0; stage < n_stages; ++stage) bring(unit, p_.first_block + block, stage);
       }
     }
-    multiply_tile<kFormat, kPiece + 1>(weights, stage, piece, n_columns, scales, acc);
+  }
+
+ private:
+  static constexpr int kPieces = kPanelRowBytes / 16;  // of a token in a panel
+  static constexpr int kRowStep = kGroupThreads / kPieces;
+  static constexpr int kRows = kTokens / kRowStep;
+
+  __device__ void bring(const Unit& unit, int block, int stage) {
+    barrier_wait(&barriers_.empty[to_.slot], to_.phase ^ 1);
+    std::byte* const to = ring_ + to_.slot * Layout::kBytes;
+    if (thread_ == 0) {
+      Barrier* const full = &barriers_.full[to_.slot];
+      barrier_expect_bytes(full, kBlockGroups * Layout::kGroupBytes);
+      const int64_t step_bytes = kGroupTiles * kStepBytes<kFormat>;
+      const int n_steps = phase_.side.weights.n_steps;
+#pragma unroll
+      for (int group = 0; group < kBlockGroups; ++group) {
+        const int64_t step =
+            int64_t{block * kBlockGroups + group} * n_steps + stage * Layout::kSteps;
+        bulk_copy(to + Layout::kWeights + group * Layout::kGroupBytes,
+                  unit.weights + step * step_bytes, Layout::kGroupBytes, full);
+      }
+    }
+    const ExpertInput& input = phase_.side.input;
+    const auto* const from =
+        reinterpret_cast<const uint4*>(input.rows) + stage * (Layout::kInputs / 8) + piece_;
+    // Rows of a thread are 16 apart: their swizzle is the same.
+    const uint32_t shared = shared_address(to) + static_cast<uint32_t>(swizzled(token_, piece_));
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      const uint4* const row = from + max(row_[i], 0);
+      const int bytes = row_[i] < 0 ? 0 : 16;
+#pragma unroll
+      for (int panel = 0; panel < Layout::kPanels; ++panel) {
+        copy_async_16(shared + panel * Layout::kPanelBytes + i * kRowStep * kPanelRowBytes,
+                      row + panel * kPieces, bytes);
+      }
+    }
+    if constexpr (kFormat == WeightFormat::fp8_block128) {
+      if (input.scales != nullptr && thread_ < kTokens) {
+        const int64_t row = max(scale_row_, 0);
+        copy_async_4(shared_address(to + Layout::kScales + thread_ * 4),
+                     input.scales + row * input.scale_stride + stage, scale_row_ < 0 ? 0 : 4);
+      }
+    }
+    arrive_when_copied(&barriers_.full[to_.slot]);
+    to_.advance(kStages<kProduct, kFormat, kTokens>);
+  }
+
+  const PrefillParams& p_;
+  const Phase& phase_;
+  std::byte* ring_;
+  Barriers& barriers_;
+  const int thread_ = static_cast<int>(threadIdx.x) % kGroupThreads;
+  const int token_ = thread_ / kPieces;
+  const int piece_ = thread_ % kPieces;
+  int row_[kRows];  // where it begins, in pieces; -1 for none
+  int scale_row_ = -1;
+  Cursor to_;
+};
+
+__device__ void sync_warpgroup(int warpgroup) {
+  asm volatile("bar.sync %0, %1;" ::"r"(warpgroup + 1), "n"(kGroupThreads) : "memory");
+}
+
+__device__ uint32_t pair_of(float x, float y) { return bits_of(__floats2bfloat162_rn(x, y)); }
+
+__device__ float gated(float gate, float up) { return __fdividef(gate, 1.0F + __expf(-gate)) * up; }
+
+// Sums of a warpgroup, rounded, into [group][token][64 outputs], or as one [token][64 of inner].
+template <Product kProduct, int kTokens>
+__device__ void stage_out(const RowSums<kTokens>& sums, std::byte* out) {
+  const int lane = lane_of_thread();
+  const int warp = warp_of_thread() % kGroupWarps;
+#pragma unroll
+  for (int group = 0; group < kWarpgroupGroups; ++group) {
+    const float(&sum)[kTokens / 2] = sums[group];
+    if constexpr (kProduct == Product::gate_up) {
+#pragma unroll
+      for (int j = 0; j < kTokens / 8; j += 4) {
+        uint32_t tiles[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int at = 4 * (j + i);
+          tiles[i] = pair_of(gated(sum[at], sum[at + 2]), gated(sum[at + 1], sum[at + 3]));
+        }
+        store_transposed(out + swizzled(8 * j + lane, group * 4 + warp), tiles);
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < kTokens / 8; j += 2) {
+        uint32_t tiles[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const int at = 4 * (j + i / 2) + i % 2 * 2;
+          tiles[i] = pair_of(sum[at], sum[at + 1]);
+        }
+        const int token = 8 * (j + lane / 16) + lane % 8;
+        store_transposed(
+            out + group * kTokens * kPanelRowBytes + swizzled(token, 2 * warp + lane / 8 % 2),
+            tiles);
+      }
+    }
   }
 }
 
-// Writes a warp's sums: through shared memory, so that a token's outputs leave together.
+// 16 bytes of a token's outputs as the next product reads them: inner values in the order of
+// input_order.h, outputs as they are.
 template <Product kProduct>
-__device__ void write_sums(const ExpertSide& side, const TileRows& rows, int n_rows, int first,
-                           bf16* shared, const Sums& acc) {
-  constexpr bool kIsGateUp = kProduct == Product::gate_up;
-  constexpr int kOutputs = kWarpTiles * kTileRows / (kIsGateUp ? 2 : 1);
-  const int g = lane_of_thread() / 4;
-  const int t = lane_of_thread() % 4;
-  __syncwarp();
+__device__ uint4 staged(const std::byte* panel, int token, int piece) {
+  if constexpr (kProduct == Product::down) {
+    return *reinterpret_cast<const uint4*>(panel + swizzled(token, piece));
+  }
+  uint4 out;
+  const auto word = [&](int t) {
+    return *reinterpret_cast<const uint32_t*>(panel + swizzled(token, piece / 4 * 4 + t) +
+                                              piece % 4 * 4);
+  };
+  out.x = word(0);
+  out.y = word(1);
+  out.z = word(2);
+  out.w = word(3);
+  return out;
+}
+
+// What the threads of a warpgroup that multiplies do.
+template <Product kProduct, WeightFormat kFormat, int kTokens>
+__device__ void consume(const PrefillParams& p, const Phase& phase, const Shared& s) {
+  using Layout = StageLayout<kFormat, kTokens>;
+  constexpr int kPieces = kPanelRowBytes / 16;
+  constexpr int kRowStep = kGroupThreads / kPieces;
+  const int warpgroup = static_cast<int>(threadIdx.x) / kGroupThreads;
+  const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
+  std::byte* const out = s.out + warpgroup * kOutBytes<kProduct, kTokens>;
+  Barriers& barriers = s.barriers[phase.is_shared ? 0 : 1];
+  const bool has_scales = phase.side.input.scales != nullptr;
+  const int n_stages = phase.side.weights.n_steps / Layout::kSteps;
+  Cursor at;
+  for (int index = phase.first_unit; index < phase.n_units; index += static_cast<int>(gridDim.x)) {
+    const Unit unit = unit_at<kTokens>(p, phase, index);
+    int rows[kTokens / kRowStep];
 #pragma unroll
-  for (int tile = 0; tile < kWarpTiles; ++tile) {
+    for (int i = 0; i < kTokens / kRowStep; ++i) {
+      rows[i] = row_of(unit, thread / kPieces + i * kRowStep);
+    }
+    for (int block = unit.block; block < unit.block_end; ++block) {
+      RowSums<kTokens> sums = {};
+      for (int stage = 0; stage < n_stages; ++stage) {
+        barrier_wait(&barriers.full[at.slot], at.phase);
+        fence_async_proxy();
+        const std::byte* const base = s.ring + at.slot * Layout::kBytes;
+        StageProducts<kFormat, kTokens>::add(
+            base,
+            base + Layout::kWeights + warpgroup * kWarpgroupGroups * Layout::kGroupBytes +
+                warp_of_thread() % kGroupWarps * kStepBytes<kFormat>,
+            has_scales ? reinterpret_cast<const float*>(base + Layout::kScales) : nullptr, sums);
+        if (lane_of_thread() == 0) barrier_arrive(&barriers.empty[at.slot]);
+        at.advance(kStages<kProduct, kFormat, kTokens>);
+      }
+      sync_warpgroup(warpgroup);  // what was staged before has left
+      stage_out<kProduct, kTokens>(sums, out);
+      sync_warpgroup(warpgroup);
+      constexpr int kPanels = kProduct == Product::gate_up ? 1 : 2;
+      const int64_t column = (block * kConsumers + warpgroup) * kPanels * kPanelColumns;
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
+      for (int i = 0; i < kTokens / kRowStep; ++i) {
+        if (rows[i] < 0) continue;
+        Bf16* to = phase.side.out + rows[i] * phase.side.out_stride + column;
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        bf16* to = shared + (8 * c + 2 * t + i) * kOutStride;
-        const float low = acc[tile][c][i];
-        const float high = acc[tile][c][i + 2];
-        if constexpr (kIsGateUp) {
-          to[tile * 8 + g] = __float2bfloat16_rn(__fdividef(low, 1.0F + __expf(-low)) * high);
-        } else {
-          to[tile * kTileRows + g] = __float2bfloat16_rn(low);
-          to[tile * kTileRows + g + 8] = __float2bfloat16_rn(high);
+        for (int panel = 0; panel < kPanels; ++panel) {
+          *reinterpret_cast<uint4*>(to + panel * kPanelColumns + thread % kPieces * 8) =
+              staged<kProduct>(out + panel * kTokens * kPanelRowBytes,
+                               thread / kPieces + i * kRowStep, thread % kPieces);
         }
       }
     }
   }
-  __syncwarp();
-  constexpr int kVectors = kOutputs / 8;  // of a token
-  for (int i = lane_of_thread(); i < n_rows * kVectors; i += kWarpSize) {
-    const int token = i / kVectors;
-    const int output = first + i % kVectors * 8;
-    if (output >= side.out_stride) continue;
-    *reinterpret_cast<uint4*>(side.out + rows.output[token] * side.out_stride + output) =
-        *reinterpret_cast<const uint4*>(shared + token * kOutStride + i % kVectors * 8);
+}
+
+enum class Role { produce, consume };
+
+template <Product kProduct, int kTokens, WeightFormat kFormat>
+__device__ __forceinline__ void run_format(Role role, const PrefillParams& p, const Phase& phase,
+                                           const Shared& s) {
+  if (role == Role::produce) {
+    Producer<kProduct, kFormat, kTokens>(p, phase, s.ring, s.barriers[phase.is_shared ? 0 : 1])
+        .run();
+  } else {
+    consume<kProduct, kFormat, kTokens>(p, phase, s);
   }
 }
 
-// Where a warp's two tiles of a block of rows begin.
-template <WeightFormat kFormat>
-__device__ const std::byte* warp_tiles(const Tile& tile, int block) {
-  const int group = block * kBlockGroups + warp_of_thread() / 2;
-  const int n_groups = tile.side.weights.n_groups;
-  // Groups past the end read the last one, and write nothing.
-  return tile.weights +
-         (int64_t{min(group, n_groups - 1)} * tile.side.weights.n_steps * kGroupTiles +
-          warp_of_thread() % 2 * kWarpTiles) *
-             kStepBytes<kFormat>;
+template <Product kProduct, int kTokens>
+__device__ __forceinline__ void run_phase(Role role, const PrefillParams& p, const Phase& phase,
+                                          const Shared& s) {
+  switch (phase.side.weights.format) {
+    case WeightFormat::bf16:
+      return run_format<kProduct, kTokens, WeightFormat::bf16>(role, p, phase, s);
+    case WeightFormat::fp8_block128:
+      return run_format<kProduct, kTokens, WeightFormat::fp8_block128>(role, p, phase, s);
+    case WeightFormat::int4_group:
+      return run_format<kProduct, kTokens, WeightFormat::int4_group>(role, p, phase, s);
+  }
 }
 
-// Blocks of 256 rows [block, block + n_blocks) of a tile's matrix times its tokens. Stages of
-// inputs go round for each block of rows: the pipeline does not drain between them.
-template <Product kProduct, WeightFormat kFormat>
-__device__ void run_tile(const PrefillParams& p, const Tile& tile, const TileRows& rows, int block,
-                         int n_blocks, std::byte* shared) {
-  using Step = PackedStep<kFormat>;
-  constexpr int kSteps = kStageInputs / kStepInputs<kFormat>;  // of a stage
-  const ExpertInput& input = tile.side.input;
-  const int n_steps = tile.side.weights.n_steps;
-  const int n_stages = (n_steps + kSteps - 1) / kSteps;
-  const int total = n_stages * n_blocks;
-  const int n_columns = (tile.n_rows + 7) / 8;
-  const uint64_t policy = pass_once_policy();
-  bf16* out = reinterpret_cast<bf16*>(shared + kStages * kStageBytes) +
-              warp_of_thread() * kTileTokens * kOutStride;
-#pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) {
-    if (i < total) fetch_stage(input, rows, i % n_stages, shared + i * kStageBytes);
-    commit_copies();
-  }
-  const std::byte* at = warp_tiles<kFormat>(tile, p.first_block + block);
-  Step ahead[kWarpTiles];
-  const auto load_step = [&] {
-#pragma unroll
-    for (int i = 0; i < kWarpTiles; ++i)
-      ahead[i] = Step::load(at + i * kStepBytes<kFormat>, policy);
-  };
-  load_step();
-  Sums acc = {};
-  int stage = 0;
-  for (int i = 0; i < total; ++i) {
-    wait_for_copies<kStages - 2>();
-    __syncthreads();
-    const int next = i + kStages - 1;
-    if (next < total) {
-      fetch_stage(input, rows, next % n_stages, shared + next % kStages * kStageBytes);
-    }
-    commit_copies();
-    const std::byte* x = shared + i % kStages * kStageBytes;
-    float2 scales[kColumns];
-    if (kFormat == WeightFormat::fp8_block128 && input.scales != nullptr) {
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        const int token = 8 * c + 2 * (lane_of_thread() % 4);
-        const auto scale_of = [&](int row) {
-          return row < 0 ? 0.0F : input.scales[row * input.scale_stride + stage];
-        };
-        scales[c] = {scale_of(rows.input[token]), scale_of(rows.input[token + 1])};
-      }
-    }
-#pragma unroll
-    for (int s = 0; s < kSteps; ++s) {
-      const int step = stage * kSteps + s;
-      if (step >= n_steps) break;
-      Step weights[kWarpTiles];
-#pragma unroll
-      for (int w = 0; w < kWarpTiles; ++w) weights[w] = ahead[w];
-      if (step + 1 < n_steps) {
-        at += kGroupTiles * kStepBytes<kFormat>;
-        load_step();
-      } else if (i + 1 < total) {
-        at = warp_tiles<kFormat>(tile, p.first_block + block + 1);
-        load_step();
-      }
-      const bool is_scaled = kFormat == WeightFormat::fp8_block128 && input.scales != nullptr;
-      multiply_tile<kFormat>(weights, x, s * Step::kPieces, n_columns, is_scaled ? scales : nullptr,
-                             acc);
-    }
-    if (++stage < n_stages) continue;
-    constexpr int kOutputs = kWarpTiles * kTileRows / (kProduct == Product::gate_up ? 2 : 1);
-    write_sums<kProduct>(tile.side, rows, tile.n_rows,
-                         (block * kWarps + warp_of_thread()) * kOutputs, out, acc);
-    for (auto& columns : acc) {
-      for (TileSum& sum : columns) {
-        for (float& value : sum) value = 0;
-      }
-    }
-    stage = 0;
-    ++block;
-  }
-  wait_for_copies<0>();
+template <Product kProduct, int kTokens>
+__device__ __forceinline__ void run_role(Role role, const PrefillParams& p, const Shared& s) {
+  const auto n = static_cast<int>(gridDim.x);
+  const auto block = static_cast<int>(blockIdx.x);
+  const Phase shared = phase_of(p, true, block);
+  if (shared.n_units > 0) run_phase<kProduct, kTokens>(role, p, shared, s);
+  __syncthreads();  // the ring is free
+  // Blocks that had less of the shared expert begin with the first units of the routed ones.
+  run_phase<kProduct, kTokens>(role, p, phase_of(p, false, (block + n - shared.n_units % n) % n),
+                               s);
 }
 
-// A unit is 64 tokens of an expert times `unit_blocks` blocks of 256 rows; units of one tile of
-// tokens are neighbours, then those of one expert. Grid one block a multiprocessor, 256 threads,
-// 104 KiB of shared memory: four stages of 64 x 128 inputs, and outputs on their way out. A warp
-// multiplies 32 rows by all 64 tokens, weights from global memory. 2 x 64 operations a weight byte
-// and more: bound by the tensor cores' mma.sync rate.
-template <Product kProduct>
-__global__ __launch_bounds__(kThreads, 1) void tiles_kernel(const __grid_constant__ PrefillParams p,
-                                                            int unit_blocks) {
-  extern __shared__ __align__(128) std::byte shared[];
-  __shared__ TileRows rows;
+// Units of (tile of tokens, 256 rows of weights) go round the blocks. A warpgroup brings stages of
+// inputs (cp.async, row by row) and of weights (bulk copies); each of two others owns 128 rows.
+// Grid: a block a multiprocessor, 384 threads, up to 225 KB of shared memory. A unit moves its
+// weights once and its inputs once, mostly out of the second-level cache: bound by tensor cores.
+template <Product kProduct, int kTokens>
+__global__ __launch_bounds__(kThreads,
+                             1) void prefill_kernel(const __grid_constant__ PrefillParams p) {
+  extern __shared__ std::byte memory[];
+  __shared__ Barriers barriers[2];
+  const auto base = reinterpret_cast<uintptr_t>(memory);
+  std::byte* const aligned = memory + (1024 - base % 1024) % 1024;
+  const Shared s{.ring = aligned + kConsumers * kOutBytes<kProduct, kTokens>,
+                 .out = aligned,
+                 .barriers = barriers};
+  if (threadIdx.x == 0) {
+    for (Barriers& of : barriers) {
+      for (int stage = 0; stage < kStagesMax; ++stage) {
+        barrier_init(&of.full[stage], kGroupThreads + 1);
+        barrier_init(&of.empty[stage], kConsumers * kGroupWarps);
+      }
+    }
+    barrier_init_done();
+  }
+  __syncthreads();
   wait_for_earlier_kernels();
-  const auto blocks_of = [&](const ExpertSide& side) {
-    if (side.weights.data == nullptr) return 0;
-    if (kProduct == Product::down) return p.n_blocks;
-    return (side.weights.n_groups + kBlockGroups - 1) / kBlockGroups;
-  };
-  const int shared_tiles =
-      p.shared.weights.data == nullptr ? 0 : (p.n_tokens + kTileTokens - 1) / kTileTokens;
-  const int shared_units = (blocks_of(p.shared) + unit_blocks - 1) / unit_blocks;
-  const int routed_units = (blocks_of(p.routed) + unit_blocks - 1) / unit_blocks;
-  const int n_shared = shared_tiles * shared_units;
-  const int n_units = n_shared + p.lists.counts->n_tiles * routed_units;
-  for (int unit = static_cast<int>(blockIdx.x); unit < n_units;
-       unit += static_cast<int>(gridDim.x)) {
-    const bool is_shared = unit < n_shared;
-    const int index =
-        is_shared ? unit / shared_units : shared_tiles + (unit - n_shared) / routed_units;
-    const int part = is_shared ? unit % shared_units : (unit - n_shared) % routed_units;
-    const Tile tile = tile_of(p, index, shared_tiles);
-    const int block = part * unit_blocks;
-    const int n_blocks = min(unit_blocks, blocks_of(tile.side) - block);
-    __syncthreads();  // the rows of the unit before were read
-    if (threadIdx.x < kTileTokens) {
-      const int i = static_cast<int>(threadIdx.x);
-      const int row = tile.pairs == nullptr ? tile.first + i : i < tile.n_rows ? tile.pairs[i] : 0;
-      const int divisor = kProduct == Product::gate_up && tile.pairs != nullptr ? p.top_k : 1;
-      rows.input[i] = i < tile.n_rows ? row / divisor : -1;
-      rows.output[i] = row;
-    }
-    __syncthreads();
-    switch (tile.side.weights.format) {
-      case WeightFormat::bf16:
-        run_tile<kProduct, WeightFormat::bf16>(p, tile, rows, block, n_blocks, shared);
-        break;
-      case WeightFormat::fp8_block128:
-        run_tile<kProduct, WeightFormat::fp8_block128>(p, tile, rows, block, n_blocks, shared);
-        break;
-      case WeightFormat::int4_group:
-        run_tile<kProduct, WeightFormat::int4_group>(p, tile, rows, block, n_blocks, shared);
-        break;
-    }
+  if (threadIdx.x >= kConsumers * kGroupThreads) {
+    give_registers<kProducerRegisters>();
+    run_role<kProduct, kTokens>(Role::produce, p, s);
+  } else {
+    take_registers<kConsumerRegisters>();
+    run_role<kProduct, kTokens>(Role::consume, p, s);
   }
 }
 
-template <Product kProduct>
-void launch_tiles(const Context& context, const PrefillParams& params, int unit_blocks) {
-  CUDA_MUST(cudaFuncSetAttribute(tiles_kernel<kProduct>,
-                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+template <Product kProduct, int kTokens>
+void launch_tokens(const Context& context, const PrefillParams& params) {
+  CUDA_MUST(cudaFuncSetAttribute(prefill_kernel<kProduct, kTokens>,
+                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedMax - 1024));
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(context.n_sms)),
                           .threads = kThreads,
-                          .shared_bytes = kSharedBytes};
-  launch(context.stream, shape, tiles_kernel<kProduct>, params, unit_blocks);
+                          .shared_bytes = kSharedMax - 1024};
+  launch(context.stream, shape, prefill_kernel<kProduct, kTokens>, params);
+}
+
+template <Product kProduct>
+void launch_product(const Context& context, const PrefillParams& params) {
+  switch (params.lists.tile_tokens) {
+    case 32:
+      return launch_tokens<kProduct, 32>(context, params);
+    case 64:
+      return launch_tokens<kProduct, 64>(context, params);
+    case 96:
+      return launch_tokens<kProduct, 96>(context, params);
+  }
+  CHECK(false);
 }
 
 }  // namespace
 
 void launch_gate_up_tiles(const Context& context, const PrefillParams& params) {
-  launch_tiles<Product::gate_up>(context, params, 2);
+  launch_product<Product::gate_up>(context, params);
 }
 
 void launch_down_tiles(const Context& context, const PrefillParams& params) {
-  launch_tiles<Product::down>(context, params, 4);
+  launch_product<Product::down>(context, params);
 }
 
 }  // namespace quire::cuda

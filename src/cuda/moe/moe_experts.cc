@@ -13,17 +13,14 @@
 #include "cuda/moe/expert_lists.h"
 #include "cuda/moe/expert_prefill.h"
 #include "cuda/moe/expert_sum.h"
+#include "cuda/moe/input_order.h"
+#include "cuda/tune/experts_plan.h"
 
 namespace quire::cuda {
 
 namespace {
 
-constexpr int64_t kDecodeTokens = 64;  // of a turn of the decode kernels
-// Turns beat tiles up to here, by arithmetic: a turn of 64 tokens in INT4 takes 0.29 ms, tiles take
-// 1.23 ms for 128 tokens (H200, docs/kernels/experts.md).
-constexpr int64_t kTurnsTokens = 192;
-constexpr int64_t kPartialBytes = int64_t{256} << 20;  // of partial sums at once
-constexpr int64_t kVector = 8;                         // inputs of a row that are read at once
+constexpr int64_t kVector = 8;  // inputs of a row that are read at once
 
 bool has_whole_vectors(const View<const Bf16, 2>& x) {
   return reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && x.stride[0] % kVector == 0 &&
@@ -42,21 +39,28 @@ View<const Bf16, 2> with_whole_vectors(const Context& context, const View<const 
   return out;
 }
 
+// What rows of inputs are rounded up to.
+int64_t row_multiple(const ExpertsPlan& plan) {
+  return plan.turn_tokens > 0 ? kVector : kInputStep;
+}
+
 // One kind of expert, routed or shared, in one call.
 struct Kind {
   PackedExperts weights;
   int64_t n_rows;  // pairs of (token, slot), or tokens
-  int64_t inner;   // rounded up to whole vectors
+  int64_t hidden;  // rounded up
+  int64_t inner;   // rounded up
   Activation activation;
   Bf16* gated = nullptr;  // [n_rows, inner]
 };
 
 Kind kind_of(const ops::MoeExperts& args, const PackedExperts& weights, int64_t n_rows,
-             int64_t inner) {
+             int64_t inner, const ExpertsPlan& plan) {
   const bool is_fp8 = weights.gate_up.format == WeightFormat::fp8_block128;
   return {.weights = weights,
           .n_rows = n_rows,
-          .inner = round_up(inner, kVector),
+          .hidden = round_up(args.x[1], row_multiple(plan)),
+          .inner = round_up(inner, row_multiple(plan)),
           .activation = is_fp8 ? args.activation : Activation::bf16};
 }
 
@@ -64,8 +68,7 @@ Kind kind_of(const ops::MoeExperts& args, const PackedExperts& weights, int64_t 
 int64_t bytes_of(const ops::MoeExperts& args, const Kind& kind) {
   int64_t bytes = Workspace::bytes_of<Bf16>(kind.n_rows * kind.inner);
   if (kind.activation == Activation::fp8_group128) {
-    bytes += quantised_bytes(args.x[0], round_up(args.x[1], kVector)) +
-             quantised_bytes(kind.n_rows, kind.inner);
+    bytes += quantised_bytes(args.x[0], kind.hidden) + quantised_bytes(kind.n_rows, kind.inner);
   }
   return bytes;
 }
@@ -85,33 +88,42 @@ ExpertInput input_of(const Context& context, const View<const Bf16, 2>& x, Activ
   return out;
 }
 
-// Both kinds of expert of a call, their lists and their first input. Begins the workspace, with
-// `more_bytes` left for partial sums.
+// Both kinds of expert of a call, room for their lists, and their first input. Begins the
+// workspace, with `more_bytes` left for partial sums.
 struct Mixture {
   Kind routed, shared;
   View<const Bf16, 2> x;
   ExpertLists lists;
 };
 
-Mixture begin_mixture(const Context& context, const ops::MoeExperts& args, int64_t more_bytes) {
+Mixture begin_mixture(const Context& context, const ops::MoeExperts& args, const ExpertsPlan& plan,
+                      int64_t more_bytes) {
   const auto& bank = static_cast<const DeviceExpertBank&>(*args.bank);
   const ops::ExpertShape& shape = bank.shape();
-  const int64_t n_pairs = args.experts.size();
-  Mixture m{.routed = kind_of(args, bank.routed(), n_pairs, shape.inner),
-            .shared = kind_of(args, bank.shared(), shape.shared_inner > 0 ? args.x[0] : 0,
-                              shape.shared_inner),
+  const int64_t n_shared = shape.shared_inner > 0 ? args.x[0] : 0;
+  const ListSizes sizes{.n_pairs = args.experts.size(),
+                        .n_experts = shape.n_experts,
+                        .tile_tokens = std::max(plan.tile_tokens, 1)};
+  Mixture m{.routed = kind_of(args, bank.routed(), sizes.n_pairs, shape.inner, plan),
+            .shared = kind_of(args, bank.shared(), n_shared, shape.shared_inner, plan),
             .x = {},
             .lists = {}};
   Workspace& workspace = *context.workspace;
   workspace.begin(bytes_of(args, m.routed) + bytes_of(args, m.shared) +
-                  Workspace::bytes_of<Bf16>(args.x[0] * round_up(args.x[1], kVector)) +
-                  lists_bytes(n_pairs, shape.n_experts) + more_bytes);
+                  Workspace::bytes_of<Bf16>(args.x[0] * m.routed.hidden) + lists_bytes(sizes) +
+                  more_bytes);
   for (Kind* kind : {&m.routed, &m.shared}) {
     kind->gated = workspace.take<Bf16>(kind->n_rows * kind->inner);
   }
-  m.x = with_whole_vectors(context, args.x);
-  m.lists = take_lists(context, n_pairs, shape.n_experts);
-  list_experts(context, args.experts, shape.n_experts, m.lists);
+  if (plan.turn_tokens > 0) {
+    m.x = with_whole_vectors(context, args.x);
+  } else {
+    const int64_t width = m.routed.hidden;
+    const View<Bf16, 2> x = view_of(workspace.take<Bf16>(args.x[0] * width), args.x[0], width);
+    order_inputs(context, x, args.x);
+    m.x = x;
+  }
+  m.lists = take_lists(context, sizes);
   return m;
 }
 
@@ -137,11 +149,17 @@ ExpertSide down_side(const Context& context, const ops::MoeExperts& args, const 
           .partial = nullptr};
 }
 
-void run_decode(const Context& context, const ops::MoeExperts& args) {
+void list_experts(const Context& context, const ops::MoeExperts& args, const Mixture& m) {
+  const auto& bank = static_cast<const DeviceExpertBank&>(*args.bank);
+  list_experts(context, args.experts, bank.shape().n_experts, m.lists);
+}
+
+void run_decode(const Context& context, const ops::MoeExperts& args, const ExpertsPlan& plan) {
   const int64_t n_pairs = args.experts.size();
   const int64_t hidden = round_up(args.x[1], kVector);
   const auto partial_bytes = Workspace::bytes_of<float>((n_pairs + args.x[0]) * hidden);
-  const Mixture m = begin_mixture(context, args, partial_bytes);
+  const Mixture m = begin_mixture(context, args, plan, partial_bytes);
+  list_experts(context, args, m);
   auto* partial = context.workspace->take<float>((n_pairs + args.x[0]) * hidden);
   DecodeParams params{.routed = gate_up_side(context, m, m.routed),
                       .shared = gate_up_side(context, m, m.shared),
@@ -163,33 +181,33 @@ void run_decode(const Context& context, const ops::MoeExperts& args) {
 }
 
 // The outputs are taken in parts, so that the partial sums of all pairs need not be kept at once.
-void run_prefill(const Context& context, const ops::MoeExperts& args) {
+void run_prefill(const Context& context, const ops::MoeExperts& args, const ExpertsPlan& plan) {
   const int64_t n_pairs = args.experts.size();
-  const int64_t n_rows = n_pairs + args.x[0];
-  const int64_t block_bytes = n_rows * kPrefillBlockRows * static_cast<int64_t>(sizeof(Bf16));
-  const int64_t n_blocks = div_up(args.x[1], kPrefillBlockRows);
-  const int64_t blocks = std::clamp<int64_t>(kPartialBytes / block_bytes, 1, n_blocks);
-  const int64_t stride = blocks * kPrefillBlockRows;
-  const Mixture m = begin_mixture(context, args, Workspace::bytes_of<Bf16>(n_rows * stride));
-  auto* partial = context.workspace->take<Bf16>(n_rows * stride);
+  const int64_t stride = plan.blocks * kPromptBlockRows;
+  const Mixture m =
+      begin_mixture(context, args, plan, round_up(plan.partial_bytes, kBufferAlignment));
+  list_experts(context, args, m);
+  auto* partial = context.workspace->take<Bf16>((n_pairs + args.x[0]) * stride);
   PrefillParams params{.routed = gate_up_side(context, m, m.routed),
                        .shared = gate_up_side(context, m, m.shared),
                        .lists = m.lists,
                        .n_tokens = static_cast<int>(args.x[0]),
                        .top_k = static_cast<int>(args.experts[1]),
                        .first_block = 0,
-                       .n_blocks = 0};
+                       .n_blocks = 0,
+                       .unit_blocks = 1};
   launch_gate_up_tiles(context, params);
   params.routed = down_side(context, args, m.routed);
   params.shared = down_side(context, args, m.shared);
   params.routed.out = partial;
   params.shared.out = partial + n_pairs * stride;
   params.routed.out_stride = params.shared.out_stride = stride;
-  for (int64_t first = 0; first < n_blocks; first += blocks) {
+  params.unit_blocks = static_cast<int>(plan.unit_blocks);
+  for (int64_t first = 0; first < plan.n_blocks; first += plan.blocks) {
     params.first_block = static_cast<int>(first);
-    params.n_blocks = static_cast<int>(std::min(blocks, n_blocks - first));
+    params.n_blocks = static_cast<int>(std::min(plan.blocks, plan.n_blocks - first));
     launch_down_tiles(context, params);
-    const int64_t begin = first * kPrefillBlockRows;
+    const int64_t begin = first * kPromptBlockRows;
     sum_experts(context,
                 ExpertSum<Bf16>{.out = args.out.columns(begin, std::min(stride, args.x[1] - begin)),
                                 .routed = partial,
@@ -202,15 +220,22 @@ void run_prefill(const Context& context, const ops::MoeExperts& args) {
 }  // namespace
 
 void moe_experts(const Context& context, const ops::MoeExperts& args) {
-  if (args.x[0] > kTurnsTokens && !context.deterministic) return run_prefill(context, args);
-  for (int64_t begin = 0; begin < args.x[0]; begin += kDecodeTokens) {
-    const int64_t n = std::min(kDecodeTokens, args.x[0] - begin);
+  const ops::ExpertShape& shape = args.bank->shape();
+  const ExpertsPlan plan =
+      plan_experts({.n_tokens = args.x[0],
+                    .top_k = args.experts[1],
+                    .n_experts = shape.n_experts,
+                    .hidden = shape.hidden,
+                    .bits = context.deterministic ? BatchBits::must_not : BatchBits::may_differ});
+  if (plan.turn_tokens == 0) return run_prefill(context, args, plan);
+  for (int64_t begin = 0; begin < args.x[0]; begin += plan.turn_tokens) {
+    const int64_t n = std::min(plan.turn_tokens, args.x[0] - begin);
     ops::MoeExperts part = args;
     part.out = args.out.rows(begin, n);
     part.x = args.x.rows(begin, n);
     part.experts = args.experts.rows(begin, n);
     part.weights = args.weights.rows(begin, n);
-    run_decode(context, part);
+    run_decode(context, part, plan);
   }
 }
 

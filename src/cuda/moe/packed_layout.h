@@ -27,6 +27,9 @@ namespace quire::cuda {
 inline constexpr int kTileRows = 16;
 inline constexpr int kGroupTiles = 4;
 inline constexpr int kStepValueBytes = 1024;
+// Matrices are whole blocks of this many groups and inputs: what the prompt kernels take at once.
+inline constexpr int kWholeGroups = 4;
+inline constexpr int kWholeInputs = 128;
 // INT4 scales of a step: for each g the four of row g, then the four of row g + 8; groups of 128
 // repeat theirs.
 inline constexpr int kInt4ScaleInputs = 32;

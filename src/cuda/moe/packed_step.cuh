@@ -101,6 +101,26 @@ struct PackedStep<WeightFormat::int4_group> {
     const float2 scale = piece_scales<kPiece>();
     return {widen(first_word<kPiece>()), widen(second_word<kPiece>()), scale.x, scale.y};
   }
+
+  // The weights times their scales, rounded to bfloat16.
+  struct ScaledPiece {
+    MmaA first, second;
+  };
+  __device__ static MmaA times(const MmaA& a, uint32_t low, uint32_t high) {
+    const auto product = [](uint32_t pair, uint32_t scale) {
+      return bits_of(
+          __hmul2(*reinterpret_cast<bf16x2*>(&pair), *reinterpret_cast<bf16x2*>(&scale)));
+    };
+    return {product(a.a0, low), product(a.a1, high), product(a.a2, low), product(a.a3, high)};
+  }
+  template <int kPiece>
+  __device__ ScaledPiece scaled_piece() const {
+    constexpr uint32_t kBoth = kPiece % 2 == 0 ? 0x1010 : 0x3232;
+    const uint32_t low = __byte_perm(kPiece < 2 ? scales.x : scales.y, 0, kBoth);
+    const uint32_t high = __byte_perm(kPiece < 2 ? scales.z : scales.w, 0, kBoth);
+    return {times(widen(first_word<kPiece>()), low, high),
+            times(widen(second_word<kPiece>()), low, high)};
+  }
 };
 
 template <>
@@ -163,6 +183,22 @@ struct PackedStep<WeightFormat::bf16> {
             {values[0].z, values[1].z, values[0].w, values[1].w}};
   }
 };
+
+// A lane's part of a step that was copied to shared memory as it is.
+template <WeightFormat kFormat>
+__device__ __forceinline__ PackedStep<kFormat> step_in_shared(const std::byte* step) {
+  const int lane = lane_of_thread();
+  PackedStep<kFormat> out;
+  out.values[0] = *reinterpret_cast<const uint4*>(step + lane * 16);
+  out.values[1] = *reinterpret_cast<const uint4*>(step + 512 + lane * 16);
+  if constexpr (kFormat == WeightFormat::int4_group) {
+    out.scales = *reinterpret_cast<const uint4*>(step + kStepValueBytes + lane / 4 * 16);
+  }
+  if constexpr (kFormat == WeightFormat::fp8_block128) {
+    out.scales = *reinterpret_cast<const float2*>(step + kStepValueBytes);
+  }
+  return out;
+}
 
 // acc += weights of a piece (32 inputs of 16 rows) times eight tokens.
 template <WeightFormat kFormat, class Piece>

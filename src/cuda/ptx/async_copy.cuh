@@ -24,6 +24,14 @@ __device__ inline void copy_async_4(uint32_t shared, const void* global, int byt
                : "memory");
 }
 
+// Arrives at a barrier (mbarrier.cuh) when all copies that this thread started are done: one of the
+// arrivals that the barrier counts. Tensor cores may read what was copied behind a
+// fence_async_proxy of those who waited.
+__device__ inline void arrive_when_copied(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier))
+               : "memory");
+}
+
 // Closes the group of the copies that this thread started since the last call.
 __device__ inline void commit_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 

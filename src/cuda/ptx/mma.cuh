@@ -69,4 +69,14 @@ __device__ inline MmaA load_transposed(const void* shared) {
   return out;
 }
 
+// The other way: what lane l's register i holds of tile i (as d0, d1 above) goes to shared memory,
+// transposed. Lane l gives the address of row l % 8 of tile l / 8 (16 bytes, aligned).
+__device__ inline void store_transposed(void* shared, const uint32_t (&tiles)[4]) {
+  const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address),
+      "r"(tiles[0]), "r"(tiles[1]), "r"(tiles[2]), "r"(tiles[3])
+      : "memory");
+}
+
 }  // namespace quire::cuda

@@ -144,6 +144,19 @@ __device__ inline void wgmma_of_rows(float (&d)[32], const MmaA& a, uint64_t b, 
       : QUIRE_WGMMA_D8(0), QUIRE_WGMMA_D8(8), QUIRE_WGMMA_D8(16), QUIRE_WGMMA_D8(24)
       : "r"(a.a0), "r"(a.a1), "r"(a.a2), "r"(a.a3), "l"(b), "r"(static_cast<int>(sum)));
 }
+__device__ inline void wgmma_of_rows(float (&d)[48], const MmaA& a, uint64_t b, Sum sum) {
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %53, 0; wgmma.mma_async.sync.aligned"
+      ".m64n96k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, "
+      "%17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, "
+      "%47}, "
+      "{%48, %49, %50, %51}, %52, p, 1, 1, 0;}"
+      : QUIRE_WGMMA_D8(0), QUIRE_WGMMA_D8(8), QUIRE_WGMMA_D8(16), QUIRE_WGMMA_D8(24),
+        QUIRE_WGMMA_D8(32), QUIRE_WGMMA_D8(40)
+      : "r"(a.a0), "r"(a.a1), "r"(a.a2), "r"(a.a3), "l"(b), "r"(static_cast<int>(sum)));
+}
 __device__ inline void wgmma_of_rows(float (&d)[64], const MmaA& a, uint64_t b, Sum sum) {
   asm volatile(
       "{.reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned"
