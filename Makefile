@@ -10,10 +10,11 @@
 ONCE ?= 0
 PORT ?= 30000
 FUZZ_SECONDS ?= 60
+SIM_SEEDS ?= 80000
 LOAD_SECONDS ?= 20
 VENV := build/venv
 .DEFAULT_GOAL := build
-.PHONY: setup build demo test lint test-cpu test-e2e test-asan test-tsan test-fuzz test-cuda bench
+.PHONY: setup build demo test lint test-cpu test-sim test-e2e test-asan test-tsan test-fuzz test-cuda bench
 
 setup:
 	@tools/setup/install.sh
@@ -32,6 +33,7 @@ demo: setup
 test: setup
 	$(MAKE) --no-print-directory lint
 	$(MAKE) --no-print-directory test-cpu
+	$(MAKE) --no-print-directory test-sim
 	$(MAKE) --no-print-directory test-e2e
 	$(MAKE) --no-print-directory test-cuda
 	$(MAKE) --no-print-directory test-asan
@@ -48,6 +50,14 @@ test-cpu:
 	cmake --preset cpu
 	cmake --build --preset cpu
 	ctest --test-dir build --output-on-failure -j2 -LE gpu
+
+# The engine on symbolic cells: fixed seeds, then as many that begin where nobody has looked.
+test-sim:
+	cmake --preset cpu
+	cmake --build --preset cpu --target quire
+	build/quire sim --seeds $(SIM_SEEDS)
+	first=$$(od -An -N6 -tu8 /dev/urandom | tr -d ' '); echo "first seed $$first"; \
+	build/quire sim --seeds $(SIM_SEEDS) --first-seed $$first
 
 $(VENV)/ready: tests/e2e/requirements.txt
 	python3 -m venv $(VENV)

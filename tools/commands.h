@@ -34,6 +34,7 @@ void add_inspect_command(CLI::App& app, ExitCode* exit_code);
 void add_eval_command(CLI::App& app, ExitCode* exit_code);
 void add_bench_command(CLI::App& app, ExitCode* exit_code);
 void add_chat_command(CLI::App& app, ExitCode* exit_code);
+void add_sim_command(CLI::App& app, ExitCode* exit_code);
 void add_serve_command(CLI::App& app, ExitCode* exit_code);
 
 }  // namespace quire

@@ -481,6 +481,7 @@ bool Engine::step() { return state_->step(); }
 bool Engine::is_idle() const { return state_->sequences.empty() && state_->in_flight.empty(); }
 EngineStats Engine::stats() const { return state_->stats(); }
 Status Engine::audit() const { return state_->audit(); }
+SequencePages& Engine::pages() { return state_->pages; }
 
 bool Engine::flush_cache() {
   if (!state_->running.empty()) return false;

@@ -18,6 +18,11 @@
 
 namespace quire {
 
+namespace sim {
+class PageSurgeon;  // src/sim: looks at and disturbs what is private, on purpose
+}
+class SequencePages;
+
 // Counters and gauges. Counters only grow.
 struct EngineStats {
   int32_t running = 0, queued = 0;
@@ -62,6 +67,9 @@ class Engine {
   bool flush_cache();
 
  private:
+  friend class sim::PageSurgeon;
+  SequencePages& pages();
+
   struct State;
   std::unique_ptr<State> state_;
 };

@@ -20,6 +20,10 @@
 
 namespace quire {
 
+namespace sim {
+class PageSurgeon;  // src/sim: looks at and disturbs what is private, on purpose
+}
+
 class SequencePages {
  public:
   // `log` outlives this.
@@ -59,6 +63,8 @@ class SequencePages {
   uint64_t faults() const { return faults_; }
 
  private:
+  friend class sim::PageSurgeon;
+
   // Logs and counts what the pool refused, and passes it on.
   Status note(Status status);
   std::span<const Token> page_tokens(const Sequence& sequence, int32_t logical) const;

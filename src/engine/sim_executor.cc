@@ -141,7 +141,8 @@ void SimExecutor::run_row(const StepRow& row, StepRowResult* result) {
 Status SimExecutor::check_sources(const StepPlan& plan) const {
   const auto is_known = [this](const TokenSource& source) {
     return source.literal >= 0 ||
-           std::ranges::find(jobs_, *source.ticket, &Job::ticket) != jobs_.end() ||
+           std::ranges::any_of(
+               jobs_, [&](const Job& job) { return job.sampled.ticket == *source.ticket; }) ||
            std::ranges::find(recent_, *source.ticket, &Sampled::ticket) != recent_.end();
   };
   for (const StepRow& row : plan.rows) {
@@ -152,24 +153,28 @@ Status SimExecutor::check_sources(const StepPlan& plan) const {
   return {};
 }
 
-void SimExecutor::run_step(Job job) {
-  Sampled sampled{.ticket = job.ticket};
-  for (size_t r = 0; r < job.plan.rows.size(); ++r) {
-    StepRowResult& result = job.result.rows[r];
-    run_row(job.plan.rows[r], &result);
-    sampled.rows.push_back(result.tokens.empty() ? -1 : result.tokens.front().token);
+void SimExecutor::run_row_of_oldest() {
+  Job& job = jobs_.front();
+  std::vector<Token>& sampled = job.sampled.rows;
+  if (sampled.size() < job.plan.rows.size()) {
+    StepRowResult& result = job.result.rows[sampled.size()];
+    run_row(job.plan.rows[sampled.size()], &result);
+    sampled.push_back(result.tokens.empty() ? -1 : result.tokens.front().token);
   }
-  recent_.push_back(std::move(sampled));
+  if (sampled.size() < job.plan.rows.size()) return;
+  outcomes_.emplace(job.sampled.ticket.value, std::move(job.result));
+  recent_.push_back(std::move(job.sampled));
   if (recent_.size() > kOpenStepsMax) recent_.pop_front();
-  outcomes_.emplace(job.ticket.value, std::move(job.result));
+  jobs_.pop_front();
+}
+
+bool SimExecutor::run_one_row() {
+  if (!jobs_.empty()) run_row_of_oldest();
+  return !jobs_.empty();
 }
 
 void SimExecutor::run_up_to(TicketId ticket) {
-  while (!jobs_.empty() && jobs_.front().ticket.value <= ticket.value) {
-    Job job = std::move(jobs_.front());
-    jobs_.pop_front();
-    run_step(std::move(job));
-  }
+  while (!jobs_.empty() && jobs_.front().sampled.ticket.value <= ticket.value) run_row_of_oldest();
 }
 
 Result<TicketId> SimExecutor::submit(const StepPlan& plan, const StepHeader& header) {
@@ -178,7 +183,8 @@ Result<TicketId> SimExecutor::submit(const StepPlan& plan, const StepHeader& hea
   ++steps_;
   CHECK(jobs_.size() < kOpenStepsMax);
   const bool is_genuine = header.step == steps_ && header.hash == hash_plan(plan);
-  Job job{.ticket = TicketId{++last_ticket_}, .plan = plan, .result = {.step = plan.step}};
+  Job job{
+      .plan = plan, .result = {.step = plan.step}, .sampled = {.ticket = TicketId{++last_ticket_}}};
   for (const StepRow& row : plan.rows) {
     StepRowResult& result =
         job.result.rows.emplace_back(StepRowResult{.request = row.request, .nonce = row.nonce});
@@ -275,7 +281,7 @@ TicketId SimExecutor::import_pages(std::span<const PageId> pages,
 
 bool SimExecutor::is_done(TicketId ticket) {
   CHECK(ticket.value >= 1 && ticket.value <= last_ticket_);
-  return jobs_.empty() || jobs_.front().ticket.value > ticket.value;
+  return jobs_.empty() || jobs_.front().sampled.ticket.value > ticket.value;
 }
 
 void SimExecutor::wait(TicketId ticket) {

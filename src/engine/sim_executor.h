@@ -54,6 +54,11 @@ class SimExecutor final : public Executor {
 
   bool is_asynchronous() const override { return completion_ == SimCompletion::when_asked; }
 
+  // Carries out one row of the oldest step that was put off, if there is one. True when more is
+  // left: a step may so be half done when something else happens.
+  bool run_one_row();
+  bool has_work() const { return !jobs_.empty(); }
+
   void watch_directory(std::span<const PageEntry> directory) override { directory_ = directory; }
   Result<TicketId> submit(const StepPlan& plan, const StepHeader& header) override;
   StepResult collect_step(TicketId ticket) override;
@@ -74,16 +79,17 @@ class SimExecutor final : public Executor {
   using Outcome = std::variant<std::monostate, StepResult, std::vector<PageSeal>,
                                std::vector<PageVerdict>, std::vector<std::byte>>;
 
-  // A step that was submitted, with its rows' first checks made.
-  struct Job {
-    TicketId ticket;
-    StepPlan plan;
-    StepResult result;
-  };
   // What a step sampled, for the steps that name its tokens.
   struct Sampled {
     TicketId ticket;
     std::vector<Token> rows;  // -1: none
+  };
+  // A step that was submitted, with its rows' first checks made. As many rows as have sampled are
+  // done.
+  struct Job {
+    StepPlan plan;
+    StepResult result;
+    Sampled sampled;
   };
 
   TicketId finish(Outcome outcome);
@@ -91,7 +97,7 @@ class SimExecutor final : public Executor {
   // Carries out the steps up to `ticket`, in order.
   void run_up_to(TicketId ticket);
   void run_all() { run_up_to(TicketId{last_ticket_}); }
-  void run_step(Job job);
+  void run_row_of_oldest();
   Token token_of(const TokenSource& source) const;
   template <class T>
   T collect(TicketId ticket);

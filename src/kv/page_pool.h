@@ -19,6 +19,10 @@
 
 namespace quire {
 
+namespace sim {
+class PageSurgeon;  // src/sim: looks at and disturbs what is private, on purpose
+}
+
 inline constexpr PageId kNullPage{0};
 inline constexpr size_t kPageStates = 6;
 
@@ -66,6 +70,8 @@ class PagePool {
   std::span<const PageId> free_list() const { return free_; }
 
  private:
+  friend class sim::PageSurgeon;
+
   // The entry, when `page` is in the pool and lives the life that `page.tag` names; else null.
   PageEntry* find(TaggedPage page) {
     if (page.page.value <= 0 || static_cast<size_t>(page.page.value) >= entries_.size()) {

@@ -100,6 +100,8 @@ TaggedPage PrefixIndex::acquire(const PageIdentity& identity, std::span<const To
 
 bool PrefixIndex::insert(TaggedPage page, const PageIdentity& identity,
                          std::span<const Token> page_tokens) {
+  // A page on its way to quarantine would only be held back: nobody could be given it.
+  if (pool_.is_condemned(page.page)) return false;
   if (contains(page.page) || by_identity_.contains(identity)) return false;
   if (!pool_.take(page, LeaseKind::index).ok()) return false;
   by_identity_.emplace(identity, page.page);

@@ -21,6 +21,10 @@
 
 namespace quire {
 
+namespace sim {
+class PageSurgeon;  // src/sim: looks at and disturbs what is private, on purpose
+}
+
 // Everything but tokens and tenant that decides the bytes of a page (docs/formats/page_tag.md).
 struct PrefixDomain {
   std::array<uint8_t, 16> model_lineage{};
@@ -53,7 +57,8 @@ class PrefixIndex {
   // or when the page no longer lives the life that was published.
   TaggedPage acquire(const PageIdentity& identity, std::span<const Token> page_tokens);
 
-  // Publishes a sealed page. False when another page already has the identity, or the pool refuses.
+  // Publishes a sealed page. False when another page already has the identity, when the page is to
+  // be quarantined, or when the pool refuses.
   bool insert(TaggedPage page, const PageIdentity& identity, std::span<const Token> page_tokens);
 
   bool contains(PageId page) const { return tag_of(page) != kNoTag; }
@@ -74,6 +79,8 @@ class PrefixIndex {
   bool evict_one();
 
  private:
+  friend class sim::PageSurgeon;
+
   // An entry of the list of recency, by page number; node 0 is the ring's head.
   struct Node {
     PageTag tag = kNoTag;

@@ -1,69 +1,39 @@
 #include <gtest/gtest.h>
 
-#include <chrono>
+#include <algorithm>
 #include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
 
+#include "base/mapped_file.h"
 #include "base/rng.h"
-#include "tests/sim/simulation.h"
+#include "sim/campaign.h"
+#include "sim/shrink.h"
+#include "sim/simulation.h"
+#include "sim/workload.h"
 
 namespace quire::sim {
 namespace {
 
-// Enough that every path of the engine is met many times, in about half a minute on one core.
-constexpr uint64_t kSeeds = 20000;
-
-// What must have happened at least once, or the workload has stopped testing it.
-struct Reached {
-  uint64_t preemptions = 0, evictions = 0, cached_tokens = 0, aborts = 0, answered = 0, refused = 0;
-  uint64_t events = 0, runs = 0;
-
-  void add(const Report& report) {
-    preemptions += report.stats.preemptions;
-    evictions += report.stats.evicted_pages;
-    cached_tokens += report.stats.cached_tokens;
-    aborts += report.stats.requests_aborted;
-    answered += report.answered;
-    refused += report.refused;
-    events += report.events;
-    ++runs;
-  }
-  void expect_enough() const {
-    EXPECT_GT(preemptions, runs / 4);
-    EXPECT_GT(evictions, runs);
-    EXPECT_GT(cached_tokens, runs);
-    EXPECT_GT(aborts, runs / 10);
-    EXPECT_GT(answered, 3 * runs);
-    EXPECT_GT(refused, runs);
-  }
-};
-
-// Runs a seed twice: right both times, and the same.
-Report run_twice(uint64_t seed) {
-  const Report first = run(seed);
-  EXPECT_EQ(first.violation, "") << "seed " << seed;
-  const Report second = run(seed);
-  EXPECT_EQ(first.hash, second.hash) << "seed " << seed << " gives two different runs";
-  return first;
-}
+// Enough that every path of the engine is met many times, in some seconds on one core.
+constexpr uint64_t kSeeds = 6000;
 
 TEST(Simulation, EverySeedAnswersRight) {
-  Reached one_at_a_time;
-  Reached overlapped;
-  for (uint64_t seed = 1; seed <= kSeeds && !HasFailure(); ++seed) {
-    const Report report = run_twice(seed);
-    (report.overlap == Overlap::on ? overlapped : one_at_a_time).add(report);
+  const CampaignResult result = run_seeds(1, kSeeds, 1);
+  for (const FailedCase& failed : result.failed) {
+    ADD_FAILURE() << failed.violation << "\n" << write_case(failed.smallest, failed.violation);
   }
   if (HasFailure()) return;
-  for (const Reached& reached : {one_at_a_time, overlapped}) {
-    EXPECT_GT(reached.runs, kSeeds / 3);
-    reached.expect_enough();
-    std::printf("%llu seeds, %llu events, %llu answers, %llu preemptions, %llu evictions\n",
-                static_cast<unsigned long long>(reached.runs),
-                static_cast<unsigned long long>(reached.events),
-                static_cast<unsigned long long>(reached.answered),
-                static_cast<unsigned long long>(reached.preemptions),
-                static_cast<unsigned long long>(reached.evictions));
+  EXPECT_EQ(result.seeds, kSeeds);
+  EXPECT_EQ(result.total.false_alarms, 0U);
+  // What must have happened, or the workload has stopped testing it.
+  for (size_t i = 0; i < kReached; ++i) {
+    const auto state = static_cast<Reached>(i);
+    EXPECT_GT(result.total[state], kSeeds / 40) << name(state);
   }
+  std::printf("%llu events, %llu steps\n", static_cast<unsigned long long>(result.total.events),
+              static_cast<unsigned long long>(result.total.engine_steps));
 }
 
 // A seed that nobody has seen; printed, so that a failure can be run again.
@@ -71,11 +41,74 @@ TEST(Simulation, AFreshSeedAnswersRight) {
   uint64_t seed = 0;
   ASSERT_TRUE(fill_secure_random(std::as_writable_bytes(std::span(&seed, 1))).ok());
   std::printf("fresh seed %llu\n", static_cast<unsigned long long>(seed));
-  run_twice(seed);
+  EXPECT_EQ(run_twice({.seed = seed}).violation, "");
+}
+
+TEST(Simulation, CasesThatFailedOnceAreRight) {
+  size_t n = 0;
+  const std::filesystem::path folder = QUIRE_SOURCE_DIR "/tests/sim/cases";
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    const Result<std::string> text = read_text_file(file.path().string(), size_t{1} << 20);
+    ASSERT_TRUE(text.ok()) << file.path();
+    const Result<Case> kept = read_case(text.value());
+    ASSERT_TRUE(kept.ok()) << file.path() << ": " << kept.error().message;
+    EXPECT_EQ(run_twice(kept.value()).violation, "") << file.path();
+    ++n;
+  }
+  EXPECT_GT(n, 0U);
 }
 
 // The checker itself can see: a model whose reads are changed gives other answers.
-TEST(Simulation, DifferentSeedsDiffer) { EXPECT_NE(run(1).hash, run(2).hash); }
+TEST(Simulation, DifferentSeedsDiffer) { EXPECT_NE(run({.seed = 1}).hash, run({.seed = 2}).hash); }
+
+TEST(Workload, ARequestIsTheSameWithoutTheOthers) {
+  const Workload whole = draw_workload({.seed = 7});
+  const Workload less = draw_workload({.seed = 7, .left_out = {0, 2, 3}});
+  ASSERT_EQ(whole.requests.size(), less.requests.size());
+  for (size_t i = 0; i < whole.requests.size(); ++i) {
+    EXPECT_EQ(whole.requests[i].request.prompt, less.requests[i].request.prompt);
+    EXPECT_EQ(whole.requests[i].arrives_us, less.requests[i].arrives_us);
+    EXPECT_EQ(whole.requests[i].right, less.requests[i].right);
+  }
+}
+
+TEST(Case, SurvivesItsFile) {
+  Case kept{.seed = 0xfedcba9876543210U, .left_out = {1, 4, 9}};
+  kept.without.add(Feature::overlap);
+  kept.without.add(Feature::quarantines);
+  const Result<Case> back = read_case(write_case(kept, "wrong token"));
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(back.value().seed, kept.seed);
+  EXPECT_EQ(back.value().without, kept.without);
+  EXPECT_EQ(back.value().left_out, kept.left_out);
+  for (const char* bad : {"", "{}", "[1]", R"({"seed":-1,"without":[],"left_out":[]})",
+                          R"({"seed":1,"without":["nothing"],"left_out":[]})",
+                          R"({"seed":1,"without":[],"left_out":["a"]})"}) {
+    EXPECT_FALSE(read_case(bad).ok()) << bad;
+  }
+}
+
+// Fails whenever requests 3 and 11 both arrive and the run overlaps: what is left says just that.
+TEST(Shrink, LeavesWhatTheFailureNeeds) {
+  uint64_t seed = 1;
+  while (!draw_workload({.seed = seed}).features.has(Feature::overlap) ||
+         draw_workload({.seed = seed}).requests.size() < 20) {
+    ++seed;
+  }
+  const auto fails = [](const Case& tried) {
+    const auto is_out = [&](int32_t i) { return std::ranges::binary_search(tried.left_out, i); };
+    return !is_out(3) && !is_out(11) && draw_workload(tried).features.has(Feature::overlap);
+  };
+  const Case smallest = shrink({.seed = seed}, fails);
+  EXPECT_TRUE(fails(smallest));
+  EXPECT_EQ(smallest.left_out.size(), draw_workload(smallest).requests.size() - 2);
+  const Workload left = draw_workload(smallest);
+  EXPECT_TRUE(left.features.has(Feature::overlap));
+  for (int i = 0; i < kFeatures; ++i) {
+    const auto feature = static_cast<Feature>(i);
+    EXPECT_EQ(left.features.has(feature), feature == Feature::overlap) << name(feature);
+  }
+}
 
 }  // namespace
 }  // namespace quire::sim

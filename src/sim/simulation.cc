@@ -1,0 +1,329 @@
+#include "sim/simulation.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "engine/engine.h"
+#include "engine/sim_executor.h"
+#include "sim/event_heap.h"
+#include "sim/page_checks.h"
+#include "sim/page_surgeon.h"
+#include "sim/request_record.h"
+#include "sim/watching_executor.h"
+#include "sim/workload.h"
+
+namespace quire::sim {
+
+namespace {
+
+// A run that needs more is stuck: the longest of a million seeds had a tenth of it.
+constexpr uint64_t kEventsMax = 100'000;
+constexpr int64_t kHourUs = 3'600'000'000;
+
+class Run {
+ public:
+  explicit Run(const Case& wanted);
+  Report go();
+
+ private:
+  // Outputs of one request, on their way to its record.
+  class Sink final : public OutputSink {
+   public:
+    Sink(Run& run, size_t record) : run_(run), record_(record) {}
+    void on_output(RequestOutput output) override { run_.receive(record_, output); }
+
+   private:
+    Run& run_;
+    const size_t record_;
+  };
+
+  bool has(Feature feature) const { return work_.features.has(feature); }
+  void wrong(std::string what) {
+    if (report_.violation.empty()) report_.violation = std::move(what);
+  }
+  void note(uint64_t value) { report_.hash = mix64(report_.hash ^ value); }
+  int64_t after(int64_t most_us) {
+    return clock_.now_us() + 1 +
+           static_cast<int64_t>(rng_.next_below(static_cast<uint64_t>(most_us)));
+  }
+
+  void plan_arrivals(const Case& wanted);
+  void plan_interference();
+  void happen(const Event& event);
+  void arrive(uint64_t number);
+  void leave(uint64_t number, EventKind why);
+  void turn();
+  void device();
+  void disturb();
+  void quarantine();
+  void release(uint64_t page);
+  void wake_engine();
+  void wake_device();
+  void receive(size_t record, const RequestOutput& output);
+  void check();
+  void finish();
+
+  Rng rng_;  // for what happens between requests; requests have streams of their own
+  const Workload work_;
+  EventHeap heap_;
+  bool turn_is_due_ = false;
+  bool device_is_due_ = false;
+  Log log_;
+  ManualClock clock_;
+  Report report_;
+  std::vector<RequestRecord> records_;  // of the requests that were taken; by id - 1 (see arrive)
+  std::vector<uint64_t> record_of_;     // by request number: its place in `records_`, plus 1
+  SimExecutor cells_;
+  WatchingExecutor executor_;
+  Engine engine_;  // before what looks into it; its end aborts what is left
+  PageSurgeon surgeon_;
+  PageChecks checks_;
+};
+
+Run::Run(const Case& wanted)
+    : rng_(mix64(wanted.seed ^ 0x72756eULL)),  // "run": a stream of its own
+      work_(draw_workload(wanted)),
+      heap_(rng_.next_u64()),
+      log_(LogLevel::error, LogFormat::text),
+      record_of_(work_.requests.size(), 0),
+      cells_(
+          work_.model, executor_limits(work_.engine),
+          [this](RequestId id) { return records_[id.value - 1].planned().salt; },
+          has(Feature::late_device) || has(Feature::overlap) ? SimCompletion::when_asked
+                                                             : SimCompletion::at_once),
+      executor_(cells_, executor_limits(work_.engine)),
+      engine_(work_.engine, executor_, clock_, log_),
+      surgeon_(engine_),
+      checks_(surgeon_.pool(), executor_) {
+  records_.reserve(work_.requests.size());
+  plan_arrivals(wanted);
+  plan_interference();
+}
+
+void Run::plan_arrivals(const Case& wanted) {
+  for (size_t i = 0; i < work_.requests.size(); ++i) {
+    if (std::ranges::binary_search(wanted.left_out, static_cast<int32_t>(i))) continue;
+    const PlannedRequest& planned = work_.requests[i];
+    heap_.push({.at_us = planned.arrives_us, .kind = EventKind::arrive, .subject = i});
+    if (planned.aborts_us) {
+      heap_.push({.at_us = *planned.aborts_us, .kind = EventKind::abort, .subject = i});
+    }
+    if (planned.deadline_us) {
+      heap_.push({.at_us = *planned.deadline_us, .kind = EventKind::deadline, .subject = i});
+    }
+  }
+}
+
+// A few of each at moments of the time in which requests arrive.
+void Run::plan_interference() {
+  const int64_t span_us = work_.requests.back().arrives_us + 20 * work_.pace.turn_us;
+  const auto plan = [&](EventKind kind, uint64_t most) {
+    for (uint64_t left = 1 + rng_.next_below(most); left > 0; --left) {
+      heap_.push({.at_us = after(span_us), .kind = kind});
+    }
+  };
+  if (has(Feature::flushes)) plan(EventKind::flush, 4);
+  if (has(Feature::clock_jumps)) plan(EventKind::jump, 3);
+  if (has(Feature::early_evictions) || has(Feature::shuffled_reuse)) plan(EventKind::disturb, 60);
+  if (has(Feature::quarantines)) plan(EventKind::quarantine, 3);
+}
+
+Report Run::go() {
+  while (!heap_.is_empty() && report_.violation.empty()) {
+    const Event event = heap_.pop();
+    if (++report_.events > kEventsMax) wrong("requests do not come to an end");
+    clock_.advance_us(std::max<int64_t>(0, event.at_us - clock_.now_us()));
+    happen(event);
+    check();
+  }
+  finish();
+  return report_;
+}
+
+void Run::happen(const Event& event) {
+  switch (event.kind) {
+    case EventKind::arrive:
+      return arrive(event.subject);
+    case EventKind::abort:
+    case EventKind::deadline:
+      return leave(event.subject, event.kind);
+    case EventKind::turn:
+      return turn();
+    case EventKind::device:
+      return device();
+    case EventKind::flush:
+      report_[Reached::flush] += uint64_t{engine_.flush_cache()};
+      return;
+    case EventKind::jump:
+      ++report_[Reached::clock_jump];
+      clock_.advance_us(kHourUs);
+      return;
+    case EventKind::disturb:
+      return disturb();
+    case EventKind::quarantine:
+      return quarantine();
+    case EventKind::release:
+      return release(event.subject);
+  }
+}
+
+// Ids are given to requests that were taken, in order: a refused one leaves no gap.
+void Run::arrive(uint64_t number) {
+  ++report_.requests;
+  const PlannedRequest& planned = work_.requests[number];
+  const RequestId id{records_.size() + 1};
+  records_.emplace_back(id, planned);
+  const Status status =
+      engine_.add_as(id, planned.request, std::make_unique<Sink>(*this, id.value - 1));
+  if (status.ok()) {
+    if (!planned.fits) wrong("a request that can never fit was taken");
+    record_of_[number] = id.value;
+    wake_engine();
+    return;
+  }
+  records_.pop_back();
+  const bool is_full = status.error().code == ErrorCode::resource_exhausted;
+  ++report_[is_full ? Reached::refused_full : Reached::refused_unfit];
+  if (is_full != planned.fits) wrong("refused for the wrong reason");
+}
+
+void Run::leave(uint64_t number, EventKind why) {
+  if (record_of_[number] == 0) return;
+  RequestRecord& record = records_[record_of_[number] - 1];
+  if (!record.is_live()) return;
+  record.leave();
+  ++report_[executor_.has_run(record.id()) ? Reached::aborted_running : Reached::aborted_queued];
+  report_[Reached::deadline_passed] += uint64_t{why == EventKind::deadline};
+  engine_.abort(record.id());
+  if (record.is_live()) wrong("an abort left its request running");
+}
+
+void Run::turn() {
+  turn_is_due_ = false;
+  engine_.step();
+  if (!engine_.is_idle()) wake_engine();
+  wake_device();
+}
+
+void Run::device() {
+  device_is_due_ = false;
+  if (!cells_.has_work()) return;
+  ++report_[Reached::row_in_between];
+  cells_.run_one_row();
+  wake_device();
+}
+
+void Run::wake_engine() {
+  if (std::exchange(turn_is_due_, true)) return;
+  heap_.push({.at_us = after(work_.pace.turn_us), .kind = EventKind::turn});
+}
+
+// Without a late device, a row is carried out when somebody waits for it.
+void Run::wake_device() {
+  if (!has(Feature::late_device) || !cells_.has_work()) return;
+  if (std::exchange(device_is_due_, true)) return;
+  heap_.push({.at_us = after(work_.pace.row_us), .kind = EventKind::device});
+}
+
+void Run::disturb() {
+  ++report_[Reached::disturbance];
+  const uint64_t drawn = rng_.next_u64();
+  const bool evicts = has(Feature::early_evictions) && (!has(Feature::shuffled_reuse) || drawn % 2);
+  if (evicts) return surgeon_.evict_early();
+  const size_t n_free = surgeon_.pool().free_list().size();
+  if (n_free > 0) surgeon_.offer_next(drawn % n_free);
+}
+
+// Only while requests cannot starve of it: with fewer pages than it was promised, one that fits
+// would be refused.
+void Run::quarantine() {
+  const PagePool& pool = surgeon_.pool();
+  const PageId page{1 + static_cast<int32_t>(rng_.next_below(static_cast<uint64_t>(pool.total())))};
+  int64_t needed = 0;
+  for (const PlannedRequest& planned : work_.requests) {
+    if (!planned.fits) continue;
+    const auto n = static_cast<int64_t>(planned.request.prompt.size());
+    needed = std::max(needed, (n + planned.request.max_new_tokens) / pool.page_tokens() + 1);
+  }
+  if (pool.count(PageState::quarantined) > 0 || pool.total() - 2 < needed) return;
+  ++report_[Reached::quarantine];
+  surgeon_.quarantine(page);
+  heap_.push({.at_us = after(20 * work_.pace.turn_us),
+              .kind = EventKind::release,
+              .subject = static_cast<uint64_t>(page.value)});
+}
+
+void Run::release(uint64_t page) {
+  const PageId id{static_cast<int32_t>(page)};
+  if (surgeon_.release(id)) {
+    ++report_[Reached::release];
+  } else if (surgeon_.pool().is_condemned(id)) {
+    // Somebody holds it still.
+    heap_.push(
+        {.at_us = after(20 * work_.pace.turn_us), .kind = EventKind::release, .subject = page});
+  }
+}
+
+void Run::receive(size_t record, const RequestOutput& output) {
+  note(output.request.value);
+  for (const GeneratedToken& token : output.tokens) note(static_cast<uint64_t>(token.token));
+  if (output.finish) note(100 + static_cast<uint64_t>(*output.finish));
+  if (std::string found = records_[record].judge(output); !found.empty()) wrong(std::move(found));
+  report_[Reached::answered] += uint64_t{records_[record].end() == RequestEnd::answered};
+}
+
+void Run::check() {
+  if (std::string found = checks_.check_cheap(); !found.empty()) wrong(std::move(found));
+  if (!executor_.violation().empty()) wrong(executor_.violation());
+  if (report_.events % static_cast<uint64_t>(work_.audit_every) != 0) return;
+  ++report_[Reached::whole_audit];
+  if (const Status status = engine_.audit(); !status.ok()) wrong(status.error().message);
+  if (std::string found = checks_.check_content(); !found.empty()) wrong(std::move(found));
+}
+
+void Run::finish() {
+  const EngineStats stats = engine_.stats();
+  report_.engine_steps = stats.steps;
+  report_.false_alarms = stats.integrity_failed;
+  if (report_.violation.empty()) {
+    if (!engine_.is_idle()) wrong("requests were lost");
+    for (const RequestRecord& record : records_) {
+      if (record.is_live()) wrong("a request never ended");
+    }
+    engine_.flush_cache();
+    if (engine_.stats().pages_free != stats.pages_total) wrong("pages did not come back");
+    if (stats.integrity_failed != 0) wrong("a false alarm of the integrity checks");
+  }
+  for (const uint64_t counter :
+       {stats.steps, stats.prompt_tokens, stats.cached_tokens, stats.generation_tokens,
+        stats.preemptions, stats.evicted_pages, stats.integrity_checked, report_.events}) {
+    note(counter);
+  }
+  report_[Reached::preemption] = stats.preemptions;
+  report_[Reached::eviction] = stats.evicted_pages;
+  report_[Reached::cached_token] = stats.cached_tokens;
+  report_[Reached::row_ahead] = executor_.rows_ahead();
+  for (size_t s = 0; s < kPageStates; ++s) {
+    report_.reached[static_cast<size_t>(Reached::page_freed) + s] = checks_.entered()[s];
+  }
+}
+
+}  // namespace
+
+Report run(const Case& wanted) { return Run(wanted).go(); }
+
+Report run_twice(const Case& wanted) {
+  Report first = run(wanted);
+  const Report second = run(wanted);
+  if (first.violation.empty() && first.hash != second.hash) {
+    first.violation = "the same case gave two different runs";
+  }
+  return first;
+}
+
+}  // namespace quire::sim

@@ -1,0 +1,124 @@
+// quire sim: the engine on symbolic cells, seed after seed (docs/simulation.md).
+//
+// Prints what the seeds came to, in words or as one JSON object; the case files of those that
+// failed go to a folder when one is named. Ends with 3 when anything was wrong.
+#include <algorithm>
+#include <ctime>
+#include <iostream>
+
+#include "base/json.h"
+#include "base/mapped_file.h"
+#include "base/output_file.h"
+#include "base/text.h"
+#include "sim/campaign.h"
+#include "sim/simulation.h"
+#include "tools/commands.h"
+#include "tools/option_value.h"
+
+namespace quire {
+
+namespace {
+
+// More would say the same.
+constexpr size_t kFailuresMax = 5;
+constexpr size_t kCaseBytesMax = size_t{1} << 20;
+
+struct SimOptions {
+  uint64_t seeds = 0;
+  uint64_t first_seed = 0;
+  std::string replay;
+  std::string save_folder;
+  bool json = false;
+};
+
+// `seconds` are the processor's, which is what one core can do.
+Json to_json(const sim::CampaignResult& result, double seconds) {
+  Json out;
+  out["seeds"] = result.seeds;
+  out["events"] = result.total.events;
+  out["engine_steps"] = result.total.engine_steps;
+  out["requests"] = result.total.requests;
+  out["violations"] = result.failed.size();
+  out["false_alarms"] = result.total.false_alarms;
+  // Each seed is run twice, and counted once.
+  out["events_per_second"] = 2 * static_cast<double>(result.total.events) / seconds;
+  for (size_t i = 0; i < sim::kReached; ++i) {
+    const auto state = static_cast<sim::Reached>(i);
+    out["states"][std::string(name(state))] = result.total[state];
+  }
+  out["failed"] = Json::array();
+  for (const sim::FailedCase& failed : result.failed) {
+    out["failed"].push_back({{"seed", failed.smallest.seed}, {"violation", failed.violation}});
+  }
+  return out;
+}
+
+Status save_cases(const sim::CampaignResult& result, const std::string& folder) {
+  for (const sim::FailedCase& failed : result.failed) {
+    const std::string path =
+        folder + format("/seed_%llu.json", static_cast<unsigned long long>(failed.smallest.seed));
+    TRY_OK(write_text_file(path, write_case(failed.smallest, failed.violation)));
+  }
+  return {};
+}
+
+void print(const Json& out) {
+  std::cout << out["seeds"] << " seeds, " << out["requests"] << " requests, " << out["engine_steps"]
+            << " steps, " << out["events"] << " events ("
+            << format("%.2g", out["events_per_second"].get<double>())
+            << " a second): " << out["violations"] << " violations, " << out["false_alarms"]
+            << " false alarms\n";
+  for (const auto& [state, count] : out["states"].items()) {
+    std::cout << "  " << state << " " << count << "\n";
+  }
+  for (const Json& failed : out["failed"]) {
+    std::cout << "seed " << failed["seed"] << ": " << failed["violation"].get<std::string>()
+              << "\n";
+  }
+}
+
+Result<ExitCode> run_campaign(const SimOptions& options) {
+  const std::clock_t begin = std::clock();
+  const sim::CampaignResult result =
+      sim::run_seeds(options.first_seed, options.seeds, kFailuresMax);
+  const auto ticks = static_cast<double>(std::max<std::clock_t>(1, std::clock() - begin));
+  const Json out = to_json(result, ticks / CLOCKS_PER_SEC);
+  if (options.json) {
+    std::cout << dump_json(out) << "\n";
+  } else {
+    print(out);
+  }
+  if (!options.save_folder.empty()) TRY_OK(save_cases(result, options.save_folder));
+  return result.failed.empty() ? ExitCode::ok : ExitCode::wrong;
+}
+
+Result<ExitCode> replay(const std::string& path) {
+  const std::string text = TRY(read_text_file(path, kCaseBytesMax));
+  const sim::Report report = sim::run_twice(TRY(sim::read_case(text)));
+  std::cout << (report.violation.empty() ? "right" : report.violation) << "\n";
+  return report.violation.empty() ? ExitCode::ok : ExitCode::wrong;
+}
+
+}  // namespace
+
+void add_sim_command(CLI::App& app, ExitCode* exit_code) {
+  CLI::App* command = app.add_subcommand("sim", "Simulate the engine, seed after seed");
+  command->add_option("--seeds", "How many, each run twice (default 1000)");
+  command->add_option("--first-seed", "The first (default 1)");
+  command->add_option("--replay", "Run this case file instead");
+  command->add_option("--save", "Folder for the cases that failed, as small as they could be made");
+  command->add_flag("--json")->description("One JSON object");
+  command->callback([command, exit_code] {
+    SimOptions options;
+    options.seeds = option_value<uint64_t>(*command, "--seeds", 1000);
+    options.first_seed = option_value<uint64_t>(*command, "--first-seed", 1);
+    options.replay = option_value<std::string>(*command, "--replay", {});
+    options.save_folder = option_value<std::string>(*command, "--save", {});
+    options.json = command->count("--json") > 0;
+    const Result<ExitCode> end =
+        options.replay.empty() ? run_campaign(options) : replay(options.replay);
+    *exit_code = end.ok() ? end.value() : fail(end.error());
+  });
+}
+
+}  // namespace quire
