@@ -1,6 +1,7 @@
 // The rows of `quire bench op`: shapes of one of eight tensor-parallel ranks of Kimi K2.
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "base/rng.h"
@@ -73,22 +74,29 @@ void bench_pair(OpBench& b, int64_t n_tokens) {
                                   static_cast<long long>(n_tokens));
   if (!b.wants(name)) return;
   constexpr int64_t kCopies = 8;
-  std::vector<WeightMatrix> first, second;
+  constexpr int64_t kQuery = 1536;
+  constexpr int64_t kLatentKey = kRank + kRope;
+  std::vector<WeightMatrix> first, second;  // next to each other, as the loader places them
   for (int64_t i = 0; i < kCopies; ++i) {
-    first.push_back(b.weight(WeightFormat::bf16, 1536, kHidden));
-    second.push_back(b.weight(WeightFormat::bf16, kRank + kRope, kHidden));
+    const WeightMatrix both = b.weight(WeightFormat::bf16, kQuery + kLatentKey, kHidden);
+    for (const auto& [sides, begin, n_out] :
+         {std::tuple{&first, int64_t{0}, kQuery}, std::tuple{&second, kQuery, kLatentKey}}) {
+      WeightMatrix side = both;
+      side.n_out = n_out;
+      side.bf16 = both.bf16.rows(begin, n_out);
+      sides->push_back(side);
+    }
   }
   const auto x = b.array<Bf16>(Fill::bf16, n_tokens, kHidden);
-  const auto q_a = b.array<Bf16>(Fill::zero, n_tokens, int64_t{1536});
-  const auto kv_a = b.array<Bf16>(Fill::zero, n_tokens, kRank + kRope);
-  b.time(name,
-         bytes_of(first[0]) + bytes_of(second[0]) + bytes_of(x) + bytes_of(q_a) + bytes_of(kv_a),
-         [&](int i) {
-           const auto copy = static_cast<size_t>(i % kCopies);
-           ops::linear_pair(b.backend(), {.first = {.out = q_a, .weight = first[copy]},
-                                          .second = {.out = kv_a, .weight = second[copy]},
-                                          .x = x});
-         });
+  const auto out = b.array<Bf16>(Fill::zero, n_tokens, kQuery + kLatentKey);
+  const View<Bf16, 2> q_a = out.columns(0, kQuery);
+  const View<Bf16, 2> kv_a = out.columns(kQuery, kLatentKey);
+  b.time(name, bytes_of(first[0]) + bytes_of(second[0]) + bytes_of(x) + bytes_of(out), [&](int i) {
+    const auto copy = static_cast<size_t>(i % kCopies);
+    ops::linear_pair(b.backend(), {.first = {.out = q_a, .weight = first[copy]},
+                                   .second = {.out = kv_a, .weight = second[copy]},
+                                   .x = x});
+  });
   b.forget();
 }
 

@@ -133,6 +133,33 @@ TEST_P(LinearTest, APairIsTwoProducts) {
   }
 }
 
+// Weights and outputs next to each other, as a model keeps them: a backend may see one product.
+TEST_P(LinearTest, APairMayLieTogether) {
+  Rng rng(14);
+  for (const int64_t n_tokens : {1, 16, 17, 33, 64, 70}) {
+    const LinearCase both{n_tokens, 256, 272, WeightFormat::bf16};
+    SCOPED_TRACE(describe(both));
+    const auto weight = make_weight(rng, both);
+    const DeviceWeight weight_on = on(backend(), *weight);
+    const auto part = [&](int64_t begin, int64_t n_out) {
+      WeightMatrix out = weight_on.matrix;
+      out.n_out = n_out;
+      out.bf16 = out.bf16.rows(begin, n_out);
+      return out;
+    };
+    const auto x = filled(rng, both.values, HostArray<Bf16, 2>(n_tokens, both.n_in));
+    const DeviceArray<Bf16, 2> x_on(backend(), x);
+    const auto out = DeviceArray<Bf16, 2>::poisoned(backend(), {n_tokens, both.n_out});
+    ops::linear_pair(backend(),
+                     {.first = {.out = out.view().columns(0, 200), .weight = part(0, 200)},
+                      .second = {.out = out.view().columns(200, 72), .weight = part(200, 72)},
+                      .x = x_on.constant()});
+    EXPECT_TRUE(matches(
+        out.download(backend()),
+        reference(ops::Linear{.out = {}, .out_f32 = {}, .x = x.view(), .weight = weight->matrix})));
+  }
+}
+
 QUIRE_ON_EVERY_BACKEND(LinearTest);
 
 }  // namespace

@@ -3,6 +3,8 @@
 // Products of few tokens go to the thin kernel (thin.h), others to cuBLASLt with BF16 weights and
 // to the wide kernel (wide.h) with quantised ones. With Context::deterministic everything goes to
 // kernels whose rows do not depend on the batch.
+#include <optional>
+
 #include "cuda/gemm/blas.h"
 #include "cuda/gemm/head_products.h"
 #include "cuda/gemm/plain.h"
@@ -105,6 +107,25 @@ bool multiply_own(const Context& context, const ThinProduct& product) {
   return true;
 }
 
+// Both maps as one, where BF16 weights and outputs lie next to each other, as those of a model do.
+std::optional<ops::Linear> as_one_product(const ops::LinearPair& args) {
+  const WeightMatrix& first = args.first.weight;
+  const WeightMatrix& second = args.second.weight;
+  if (first.format != WeightFormat::bf16 || second.format != WeightFormat::bf16) return {};
+  const int64_t stride = first.bf16.stride[0];
+  const View<Bf16, 2>& out = args.first.out;
+  if (second.bf16.data != first.bf16.data + first.n_out * stride ||
+      second.bf16.stride[0] != stride || args.second.out.data != out.data + first.n_out ||
+      args.second.out.stride[0] != out.stride[0]) {
+    return {};
+  }
+  ops::Linear one{.out = out, .out_f32 = {}, .x = args.x, .weight = first};
+  one.weight.n_out += second.n_out;
+  one.weight.bf16.shape[0] = one.weight.n_out;
+  one.out.shape[1] = one.weight.n_out;
+  return one;
+}
+
 }  // namespace
 
 void linear(const Context& context, const ops::Linear& args) {
@@ -118,6 +139,9 @@ void linear(const Context& context, const ops::Linear& args) {
 }
 
 void linear_pair(const Context& context, const ops::LinearPair& args) {
+  if (const auto one = as_one_product(args); one && prefers_blas(context, one->weight, args.x[0])) {
+    return linear(context, *one);
+  }
   const WeightMatrix& first = args.first.weight;
   const WeightMatrix& second = args.second.weight;
   const bool is_alike = first.format == second.format && first.group == second.group &&
