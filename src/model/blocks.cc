@@ -54,13 +54,17 @@ void attend_absorbed(const BlockContext& context, const ops::MlaPrefillAttention
                          .positions = tokens.position,
                          .cos = context.rope.cos(),
                          .sin = context.rope.sin()});
-  ops::mla_attention(be, {.out = attn_latent,
-                          .q_latent = q_latent,
-                          .q_rope = q_rope,
-                          .kv = args.kv,
-                          .tokens = tokens,
-                          .layer = args.layer,
-                          .scale = args.scale});
+  ops::mla_attention(
+      be,
+      {.out = attn_latent,
+       .q_latent = q_latent,
+       .q_rope = q_rope,
+       .kv = args.kv,
+       .tokens = tokens,
+       .layer = args.layer,
+       .scale = args.scale,
+       // One token a row: those before it were written when it was not yet known.
+       .history = tokens.row_tokens_max == 1 ? ops::History::of_earlier_steps : ops::History::any});
   ops::expand_value(be, {.out = args.out.rows(0, n), .x = attn_latent, .w_uv = args.w_uv});
 }
 

@@ -32,6 +32,12 @@ struct AbsorbQuery {
   View<const float, 2> sin = {};          // [max_positions, rope_dim / 2]
 };
 
+// When the rows before each token's own, the tokens' positions and the page table were written.
+enum class History : uint8_t {
+  any,              // perhaps by the op before
+  of_earlier_steps  // before the first op of this step: a device may read them ahead of its turn
+};
+
 struct MlaAttention {
   View<Bf16, 3> out;             // [n_tokens, n_heads, kv_lora_rank]
   View<const Bf16, 3> q_latent;  // [n_tokens, n_heads, kv_lora_rank]
@@ -40,6 +46,7 @@ struct MlaAttention {
   TokenRows tokens;
   int32_t layer;
   float scale;  // > 0: (nope + rope)^-1/2, times YaRN's m^2
+  History history = History::any;
 };
 
 struct ExpandValue {

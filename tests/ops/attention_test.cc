@@ -45,7 +45,8 @@ struct Attention {
             .scale = scale};
   }
 
-  HostArray<Bf16, 3> run(Backend& backend, Rows rows = Rows::unknown) {
+  HostArray<Bf16, 3> run(Backend& backend, Rows rows = Rows::unknown,
+                         ops::History history = ops::History::any) {
     const DeviceArray<Bf16, 3> latent_on(backend, q_latent);
     const DeviceArray<Bf16, 3> rope_on(backend, q_rope);
     const DeviceArray<int32_t, 1> row_on(backend, cache.row);
@@ -63,7 +64,8 @@ struct Attention {
                                  .kv = cache.on(backend),
                                  .tokens = tokens,
                                  .layer = cache.layer,
-                                 .scale = scale});
+                                 .scale = scale,
+                                 .history = history});
     return out.download(backend);
   }
 
@@ -79,6 +81,19 @@ TEST_P(AttentionTest, MlaMatchesTheReference) {
     SCOPED_TRACE(describe(c));
     Attention attention(rng, c);
     EXPECT_TRUE(matches(attention.run(backend()), reference(attention.host())));
+  }
+}
+
+// What is read ahead of its turn is the same.
+TEST_P(AttentionTest, HistoryOfEarlierSteps) {
+  Rng rng(31);
+  for (const CacheCase& c : cache_cases()) {
+    SCOPED_TRACE(describe(c));
+    Attention attention(rng, c);
+    const HostArray<Bf16, 3> expected = attention.run(backend());
+    EXPECT_TRUE(same_bits(
+        attention.run(backend(), Attention::Rows::unknown, ops::History::of_earlier_steps),
+        expected));
   }
 }
 
