@@ -52,6 +52,10 @@ __device__ inline void group_sync(int group) {
   asm volatile("bar.sync %0, %1;" ::"r"(group + 1), "n"(kGroupThreads) : "memory");
 }
 
+__device__ inline void both_groups_sync() {
+  asm volatile("bar.sync 3, %0;" ::"n"(2 * kGroupThreads) : "memory");
+}
+
 // 2^n for n in [-149, 127].
 __device__ inline float power_of_two(int n) {
   return n >= -126 ? __uint_as_float(static_cast<uint32_t>(n + 127) << 23)
@@ -72,67 +76,72 @@ __device__ inline Sums empty_sums() {
 }
 
 // The query as the producer copies it: a row a head, latent and rope behind each other, and 16
-// bytes more so that the rows of eight heads lie in different banks.
+// bytes more so that the rows of eight heads lie in different banks. FP8: the first four of them
+// hold what undoes the power of two of the row.
 inline constexpr int kQueryRowBytes = 2 * kRowValues;
 inline constexpr int kQueryRowStride = kQueryRowBytes + 16;
 
-// The lane's values of a chunk of the query: operand B for the order in which score_tokens numbers
-// the 16 values of a step. FP8: a lane's 16 bytes of a row are four steps of four; BF16: as tiles
-// are loaded.
-template <KvFormat kFormat>
-__device__ inline void load_chunk(const std::byte* chunk, uint32_t (&b)[4][2]) {
-  const int t = lane_of_thread() % 4;
-  if constexpr (kFormat == KvFormat::bf16) {
-#pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      b[i / 2][i % 2] = reinterpret_cast<const uint32_t*>(chunk)[4 * i + t];
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const uint4 four = reinterpret_cast<const uint4*>(chunk)[2 * t + i];
-      b[2 * i][0] = four.x;
-      b[2 * i][1] = four.y;
-      b[2 * i + 1][0] = four.z;
-      b[2 * i + 1][1] = four.w;
-    }
-  }
+// A pair of bfloat16, times a power of two, as float16.
+__device__ inline uint32_t to_f16(uint32_t pair, bf16x2 power) {
+  const float2 values = __bfloat1622float2(__hmul2(*reinterpret_cast<const bf16x2*>(&pair), power));
+  const half2 converted = __floats2half2_rn(values.x, values.y);
+  return *reinterpret_cast<const uint32_t*>(&converted);
 }
 
-// The query of the lane's head, g. `factor`: of a score, before softmax.
+// FP8: a head's query becomes float16 where it lies, by one warp. Its largest value comes to lie in
+// [2^14, 2^15).
+__device__ inline void convert_query(std::byte* row) {
+  constexpr int kWords = kQueryRowBytes / 4 / kWarpSize;
+  auto* words = reinterpret_cast<uint32_t*>(row) + lane_of_thread();
+  uint32_t pair[kWords];
+  bf16x2 most = __float2bfloat162_rn(0);
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    pair[i] = words[kWarpSize * i];
+    most = __hmax2(most, __habs2(*reinterpret_cast<const bf16x2*>(&pair[i])));
+  }
+  const float largest = warp_max(fmaxf(__low2float(most), __high2float(most)));
+  // 0, infinity and denormals have no exponent to speak of, and need none.
+  const int exponent = min(14 - (static_cast<int>(__float_as_uint(largest) >> 23) - 127), 126);
+  const bf16x2 power = __float2bfloat162_rn(power_of_two(exponent));
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) words[kWarpSize * i] = to_f16(pair[i], power);
+  if (lane_of_thread() == 0) words[kWords * kWarpSize] = __float_as_uint(power_of_two(-exponent));
+  fence_async_proxy();  // before a page is copied over it
+}
+
+// Operand B for the order in which score_tokens numbers the 16 values of a step. FP8: a lane's 16
+// bytes of a row are four steps of four; BF16: as tiles are loaded.
 template <KvFormat kFormat>
 __device__ inline void load_query(const std::byte* rows, float factor, Query* q) {
-  const std::byte* row = rows + lane_of_thread() / 4 * kQueryRowStride;
-#pragma unroll
-  for (int chunk = 0; chunk < kChunks; ++chunk) {
-    load_chunk<kFormat>(row + 128 * chunk, q->b[chunk]);
-  }
+  const int lane = lane_of_thread();
   q->factor[0] = q->factor[1] = factor;
-  if constexpr (kFormat != KvFormat::bf16) {
-    const auto pair_of = [&](int i) -> uint32_t& { return q->b[i / 8][i / 2 % 4][i % 2]; };
-    bf16x2 most = __float2bfloat162_rn(0);
+  if constexpr (kFormat == KvFormat::bf16) {
+    const std::byte* from = rows + lane % 8 * kQueryRowStride + lane / 8 * 16;
 #pragma unroll
-    for (int i = 0; i < kChunks * 8; ++i) {
-      most = __hmax2(most, __habs2(*reinterpret_cast<const bf16x2*>(&pair_of(i))));
+    for (int i = 0; i < 2 * kChunks; ++i) {
+      const MmaA two = load_tiles(from + 64 * i);
+      auto& b = q->b[i / 2];
+      b[i % 2 * 2][0] = two.a0;
+      b[i % 2 * 2][1] = two.a1;
+      b[i % 2 * 2 + 1][0] = two.a2;
+      b[i % 2 * 2 + 1][1] = two.a3;
     }
-    float largest = fmaxf(__low2float(most), __high2float(most));
-    for (int step = 1; step < 4; step *= 2) {
-      largest = fmaxf(largest, __shfl_xor_sync(kFullWarp, largest, step));
-    }
-    // The largest value comes to lie in [2^14, 2^15). 0, infinity and denormals have no exponent to
-    // speak of, and need none.
-    const int exponent = min(14 - (static_cast<int>(__float_as_uint(largest) >> 23) - 127), 126);
-    const bf16x2 power = __float2bfloat162_rn(power_of_two(exponent));
+  } else {
+    const std::byte* from = rows + lane / 4 * kQueryRowStride + lane % 4 * 32;
 #pragma unroll
-    for (int i = 0; i < kChunks * 8; ++i) {
-      const float2 values =
-          __bfloat1622float2(__hmul2(*reinterpret_cast<const bf16x2*>(&pair_of(i)), power));
-      const half2 converted = __floats2half2_rn(values.x, values.y);
-      pair_of(i) = *reinterpret_cast<const uint32_t*>(&converted);
+    for (int i = 0; i < 2 * kChunks; ++i) {
+      const uint4 four = *reinterpret_cast<const uint4*>(from + i / 2 * 128 + i % 2 * 16);
+      auto& b = q->b[i / 2];
+      b[i % 2 * 2][0] = four.x;
+      b[i % 2 * 2][1] = four.y;
+      b[i % 2 * 2 + 1][0] = four.z;
+      b[i % 2 * 2 + 1][1] = four.w;
     }
-    const int t = lane_of_thread() % 4;
+    const std::byte* undo = rows + lane % 4 * 2 * kQueryRowStride + kQueryRowBytes;
+#pragma unroll
     for (int j = 0; j < 2; ++j) {
-      q->factor[j] *= power_of_two(-__shfl_sync(kFullWarp, exponent, 4 * (2 * t + j)));
+      q->factor[j] *= *reinterpret_cast<const float*>(undo + j * kQueryRowStride);
     }
   }
 }

@@ -1,104 +1,136 @@
-// Adding up the parts of a token: by the blocks that attended them, or by a kernel behind them.
+// Adding up the parts of a token: by groups of the blocks that attended them, or by a kernel behind
+// them.
 #pragma once
 
 #include "cuda/mla_decode/partial_sums.cuh"
 
 namespace quire::cuda {
 
-inline constexpr int kCombineThreads = 256;
-
-// What one thread has of two heads: sums of two latents each, and their softmax.
-struct CombinedSums {
-  float4 out{0, 0, 0, 0};                      // of heads 0, 1, 0, 1
-  float4 softmax{-INFINITY, 0, -INFINITY, 0};  // {largest, total} of heads 0, 1
-
-  // `count` of these are added at once, in order.
-  template <int kCount>
-  __device__ void add(const float4 (&outs)[kCount], const float4 (&softmaxes)[kCount], int count) {
-    float2 largest{softmax.x, softmax.z};
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      if (i >= count) break;
-      largest.x = fmaxf(largest.x, softmaxes[i].x);
-      largest.y = fmaxf(largest.y, softmaxes[i].z);
-    }
-    // Nothing yet: -inf - -inf is NaN.
-    const float2 shrink{softmax.y == 0 ? 0 : exp2_fast(softmax.x - largest.x),
-                        softmax.w == 0 ? 0 : exp2_fast(softmax.z - largest.y)};
-    out = {out.x * shrink.x, out.y * shrink.y, out.z * shrink.x, out.w * shrink.y};
-    softmax = {largest.x, softmax.y * shrink.x, largest.y, softmax.w * shrink.y};
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      if (i >= count) break;
-      const float2 weight{exp2_fast(softmaxes[i].x - largest.x),
-                          exp2_fast(softmaxes[i].z - largest.y)};
-      out.x += outs[i].x * weight.x;
-      out.y += outs[i].y * weight.y;
-      out.z += outs[i].z * weight.x;
-      out.w += outs[i].w * weight.y;
-      softmax.y += softmaxes[i].y * weight.x;
-      softmax.w += softmaxes[i].w * weight.y;
-    }
-  }
+// Some vectors of a token's sums.
+struct Slice {
+  int token;
+  TokenParts parts;
+  int begin, end;  // `begin` is a multiple of 4
 };
 
-// Shared memory of a combination.
+// Shared memory of a combination, by one group of threads.
 struct CombineScratch {
-  float4 out[kCombineThreads];
-  float4 softmax[kCombineThreads];
+  float weight[kPartsMax][kHeadTile];
+  float4 sum[2][kGroupThreads];
 };
 
-__device__ inline void combine_sync() {
-  asm volatile("bar.sync 3, %0;" ::"n"(kCombineThreads) : "memory");
+// What each part counts, for each head: 2^(its largest score - the largest) / total of all weights.
+__device__ inline void weigh_parts(const PartialSums& partial, const Slice& slice, int head_group,
+                                   CombineScratch* s) {
+  constexpr int kOfLane = kPartsMax / kWarpSize;
+  constexpr int kHeads = kHeadTile / kGroupWarps;  // of a warp
+  const int lane = lane_of_thread();
+  const int head = kHeads * (warp_of_thread() % kGroupWarps);
+  static_assert(kHeads == 2);
+  float4 softmax[kOfLane];  // {largest, total} of both heads
+#pragma unroll
+  for (int i = 0; i < kOfLane; ++i) {
+    const int part = lane + kWarpSize * i;
+    softmax[i] = {-INFINITY, 0, -INFINITY, 0};
+    if (part >= slice.parts.n_parts) continue;
+    softmax[i] = __ldcg(reinterpret_cast<const float4*>(
+        &partial.softmax[partial.index_of(slice.parts, part, head_group) * kHeadTile + head]));
+  }
+  float2 largest{-INFINITY, -INFINITY};
+#pragma unroll
+  for (int i = 0; i < kOfLane; ++i) {
+    largest = {fmaxf(largest.x, softmax[i].x), fmaxf(largest.y, softmax[i].z)};
+  }
+  largest = {warp_max(largest.x), warp_max(largest.y)};
+  float2 total{0, 0};
+#pragma unroll
+  for (int i = 0; i < kOfLane; ++i) {
+    softmax[i].x = exp2_fast(softmax[i].x - largest.x);
+    softmax[i].z = exp2_fast(softmax[i].z - largest.y);
+    total.x += softmax[i].x * softmax[i].y;
+    total.y += softmax[i].z * softmax[i].w;
+  }
+  const float2 inverse{reciprocal(warp_sum(total.x)), reciprocal(warp_sum(total.y))};
+#pragma unroll
+  for (int i = 0; i < kOfLane; ++i) {
+    const int part = lane + kWarpSize * i;
+    if (part >= slice.parts.n_parts) continue;
+    *reinterpret_cast<float2*>(&s->weight[part][head]) = {softmax[i].x * inverse.x,
+                                                          softmax[i].z * inverse.y};
+  }
 }
 
-// Vectors [begin, end) of a token's sums, by kCombineThreads threads: out = sum over its parts, in
-// an order that depends on their number and on end - begin. `begin` is a multiple of 4.
+// out = sum over the parts of a slice, by a group, in an order that depends on their number and on
+// the length of the slice. A thread has two vectors, and four parts of each under way at once.
 template <KvFormat kFormat>
-__device__ inline void combine_vectors(const PartialSums& partial, const DecodeOutput& out,
-                                       int token, const TokenParts& parts, int head_group,
-                                       int begin, int end, CombineScratch* s) {
+__device__ inline void combine_slice(const PartialSums& partial, const DecodeOutput& out,
+                                     const Slice& slice, int head_group, int group,
+                                     CombineScratch* s) {
   constexpr int kAtOnce = 4;
-  const int thread = static_cast<int>(threadIdx.x);
-  int columns = 8;
-  while (columns < kCombineThreads && columns < end - begin) columns *= 2;
-  const int turns = kCombineThreads / columns;  // parts under way at once, each in its threads
+  const int n_parts = slice.parts.n_parts;
+  const int thread = static_cast<int>(threadIdx.x % kGroupThreads);
+  int columns = 4;
+  while (columns < kGroupThreads && 2 * columns < slice.end - slice.begin) columns *= 2;
+  const int turns = kGroupThreads / columns;  // parts under way at once, each in its threads
   const int turn = thread / columns;
+  bool has_weights = false;
 #pragma unroll 1
-  for (int first = begin; first < end; first += columns) {
+  for (int first = slice.begin; first < slice.end; first += 2 * columns) {
     const int vector = first + thread % columns;
-    CombinedSums sums;
+    const bool is_there[2] = {vector < slice.end, vector + columns < slice.end};
+    float4 sum[2] = {};
 #pragma unroll 1
-    for (int part = turn; part < parts.n_parts && vector < end; part += kAtOnce * turns) {
-      const int count = min((parts.n_parts - part - 1) / turns + 1, kAtOnce);
-      float4 outs[kAtOnce];
-      float4 softmaxes[kAtOnce];
+    for (int begin = turn; begin < n_parts || !has_weights; begin += kAtOnce * turns) {
+      float4 part[kAtOnce][2];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
-        if (i >= count) break;
-        const int64_t index = partial.index_of(parts, part + i * turns, head_group);
-        outs[i] = __ldcg(&partial.out[index * kSumVectors + vector]);
-        softmaxes[i] = __ldcg(reinterpret_cast<const float4*>(
-            &partial.softmax[index * kHeadTile + 2 * (vector % 4)]));
+        const int at = begin + i * turns;
+        if (at >= n_parts) break;
+        const float4* from =
+            &partial.out[partial.index_of(slice.parts, at, head_group) * kSumVectors + vector];
+        if (is_there[0]) part[i][0] = __ldcg(from);
+        if (is_there[1]) part[i][1] = __ldcg(from + columns);
       }
-      sums.add(outs, softmaxes, count);
+      if (!has_weights) {  // while those are on their way
+        has_weights = true;
+        weigh_parts(partial, slice, head_group, s);
+        group_sync(group);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int at = begin + i * turns;
+        if (at >= n_parts) break;
+        const float2 weight = *reinterpret_cast<const float2*>(&s->weight[at][2 * (vector % 4)]);
+#pragma unroll
+        for (int v = 0; v < 2; ++v) {
+          if (!is_there[v]) continue;
+          sum[v].x += part[i][v].x * weight.x;
+          sum[v].y += part[i][v].y * weight.y;
+          sum[v].z += part[i][v].z * weight.x;
+          sum[v].w += part[i][v].w * weight.y;
+        }
+      }
     }
-    // Turns that had a part are added up as a tree.
+    if (turns > 1) {
+      s->sum[0][thread] = sum[0];
+      s->sum[1][thread] = sum[1];
+      group_sync(group);
+    }
+    // Turn 0 has the first vector, turn 1 the second one, the only turn both.
+#pragma unroll
+    for (int v = 0; v < 2; ++v) {
+      if (!is_there[v] || turn != (turns > 1 ? v : 0)) continue;
+      const int column = thread % columns;
 #pragma unroll 1
-    for (int half = turns / 2; half > 0; half /= 2) {
-      s->out[thread] = sums.out;
-      s->softmax[thread] = sums.softmax;
-      combine_sync();
-      if (turn < half && turn + half < parts.n_parts) {
-        const float4 outs[1] = {s->out[thread + half * columns]};
-        const float4 softmaxes[1] = {s->softmax[thread + half * columns]};
-        sums.add(outs, softmaxes, 1);
+      for (int from = 0; turns > 1 && from < min(turns, n_parts); ++from) {
+        const float4 more = s->sum[v][from * columns + column];
+        if (from == 0) sum[v] = {0, 0, 0, 0};
+        sum[v] = {sum[v].x + more.x, sum[v].y + more.y, sum[v].z + more.z, sum[v].w + more.w};
       }
-      combine_sync();
+      OutputRows<kFormat>(out, slice.token, head_group, vector + v * columns, {1, 1})
+          .store(latent_of_vector(vector + v * columns), sum[v]);
     }
-    if (turn == 0 && vector < end) {
-      out.store<kFormat>(token, head_group, vector, sums.out, {sums.softmax.y, sums.softmax.w});
-    }
+    if (turns > 1) group_sync(group);
   }
 }
 

@@ -36,6 +36,8 @@ struct Params {
   // [share, head group, 2] of the token cut behind a share: arrived, departed.
   int32_t* tickets;
   float factor;  // of scores, in units of log2
+  // Positions, tables and all pages but a token's last were complete before the kernel ahead began.
+  bool history_is_settled;
 };
 
 template <KvFormat kFormat>
@@ -50,7 +52,6 @@ struct Shared {
   Barrier query[kStages];  // the same, of a query: both groups wait for it
   Barrier empty[kStages];
   Barrier left, taken;  // the sums of group 1, for group 0
-  Share share;
 };
 
 // A place in the ring of stages, and which time round.
@@ -77,39 +78,57 @@ __device__ inline void leave_page(Barrier* empty) {
   if (lane_of_thread() < kGroups) barrier_arrive(empty);
 }
 
-// One warp copies the block's queries and pages, in order, into the stages as they become free.
+// The query of a token into a stage, by one warp.
 template <KvFormat kFormat>
-__device__ void produce(const Params& p, Shared<kFormat>& s, int head_group) {
+__device__ void copy_query(const Params& p, Shared<kFormat>& s, int stage, int token,
+                           int head_group) {
+  const int lane = lane_of_thread();
+  if (lane == 0) barrier_expect_bytes(&s.query[stage], kHeadTile * kQueryRowBytes);
+  __syncwarp();
+  if (lane >= 2 * kHeadTile) return;
+  const bool is_latent = lane < kHeadTile;
+  const bf16* from = is_latent ? p.q_latent : p.q_rope;
+  const int64_t* stride = is_latent ? p.latent_stride : p.rope_stride;
+  // Rows past the last head repeat it: their results are not stored.
+  const int head = min(kHeadTile * head_group + lane % kHeadTile, p.out.n_heads - 1);
+  bulk_copy(s.pages[stage] + lane % kHeadTile * kQueryRowStride + (is_latent ? 0 : 2 * kLatentDim),
+            reinterpret_cast<const std::byte*>(from + token * stride[0] + head * stride[1]),
+            2 * (is_latent ? kLatentDim : kRopeDim), &s.query[stage]);
+}
+
+// One warp copies the block's queries and pages, in order, into the stages as they become free. The
+// first query comes from the kernel ahead: pages that do not are copied before it.
+template <KvFormat kFormat>
+__device__ void produce(const Params& p, Shared<kFormat>& s, const Share& share, int head_group) {
   using Shape = PageShape<kFormat>;
   const int lane = lane_of_thread();
   Turn<Shape::kStages> turn;
-  PartWalk walk(p.plan, s.share);
+  PartWalk walk(p.plan, share);
   Part part;
   int loaded = -1;  // token
+  bool is_waiting = true;
   while (walk.next(&part)) {
     const int32_t* table = p.kv.table + p.row[part.token] * p.kv.table_stride;
-    int32_t pages = 0;  // of the 32 from `page` on, one a lane
-    if (loaded != part.token) {
+    // Copied ahead of the query: those that were written before, as many as there are stages.
+    const int ahead = p.history_is_settled ? p.plan.position[part.token] / kPageTokens : 0;
+    const int ahead_end = min(ahead, part.page_begin + Shape::kStages - 1);
+    const int query_stage = turn.stage;
+    const bool needs_query = loaded != part.token;
+    if (needs_query) {
       loaded = part.token;
       barrier_wait(&s.empty[turn.stage], turn.phase ^ 1);
-      if (lane == 0) barrier_expect_bytes(&s.query[turn.stage], kHeadTile * kQueryRowBytes);
-      __syncwarp();
-      if (lane < 2 * kHeadTile) {
-        const bool is_latent = lane < kHeadTile;
-        const bf16* from = is_latent ? p.q_latent : p.q_rope;
-        const int64_t* stride = is_latent ? p.latent_stride : p.rope_stride;
-        // Rows past the last head repeat it: their results are not stored.
-        const int head = min(kHeadTile * head_group + lane % kHeadTile, p.out.n_heads - 1);
-        bulk_copy(
-            s.pages[turn.stage] + lane % kHeadTile * kQueryRowStride +
-                (is_latent ? 0 : 2 * kLatentDim),
-            reinterpret_cast<const std::byte*>(from + part.token * stride[0] + head * stride[1]),
-            2 * (is_latent ? kLatentDim : kRopeDim), &s.query[turn.stage]);
-      }
+      if (!is_waiting) copy_query(p, s, query_stage, part.token, head_group);
       turn.next();
     }
+    int32_t pages = 0;  // of the 32 from `page` on, one a lane
 #pragma unroll 1
-    for (int page = part.page_begin; page < part.page_end; ++page, turn.next()) {
+    for (int page = part.page_begin; page < part.page_end || is_waiting; ++page, turn.next()) {
+      if (is_waiting && (page >= ahead_end || page == part.page_end)) {
+        is_waiting = false;
+        wait_for_earlier_kernels();
+        copy_query(p, s, query_stage, part.token, head_group);
+        if (page == part.page_end) break;
+      }
       const int in_batch = (page - part.page_begin) % kWarpSize;
       if (in_batch == 0 && page + lane < part.page_end) pages = table[page + lane];
       const int64_t physical =
@@ -125,6 +144,7 @@ __device__ void produce(const Params& p, Shared<kFormat>& s, int head_group) {
       }
     }
   }
+  if (is_waiting) wait_for_earlier_kernels();
 }
 
 // The sums of group 1, in the stage of its last page.
@@ -209,10 +229,11 @@ __device__ void write_sums(const Params& p, const Part& part, int head_group, fl
     p.partial.parts[part.token] = part.of_token;
   }
   if (part.of_token.n_parts == 1) {
+    const OutputRows<kFormat> rows(p.out, part.token, head_group, thread,
+                                   {sums.total[0], sums.total[1]});
 #pragma unroll
     for (int tile = 0; tile < kTiles; ++tile) {
-      p.out.store<kFormat>(part.token, head_group, tile * kGroupThreads + thread,
-                           vector_of(sums, tile, factor), {sums.total[0], sums.total[1]});
+      rows.store(latent_of_vector(thread) + 16 * tile, vector_of(sums, tile, factor));
     }
     return;
   }
@@ -236,34 +257,42 @@ __device__ void write_sums(const Params& p, const Part& part, int head_group, fl
   }
 }
 
-// Some of the output of a token that was cut, by both groups: as soon as all of its parts are
-// there, every block that had one adds up its share of the latents. The blocks of a launch all fit
-// the device at once, so that waiting for each other ends.
+// Some of the output of a token that was cut: as soon as all of its parts are there, every block
+// that had one adds up its share of the latents. The blocks of a launch all fit the device at once,
+// so that waiting for each other ends. By group `index` of the block's `n_groups` that do this.
 template <KvFormat kFormat>
 __device__ void finish_token(const Params& p, const Part& part, int share, int head_group,
-                             CombineScratch* scratch) {
+                             int index, int n_groups, CombineScratch* scratch) {
   const TokenParts parts = part.of_token;
   int32_t* tickets = tickets_of(p, parts, head_group);
-  if (threadIdx.x == 0) {
+  const int group = warp_of_thread() / kGroupWarps;
+  if (threadIdx.x % kGroupThreads == 0) {
     ::cuda::atomic_ref<int32_t, ::cuda::thread_scope_device> arrived(tickets[0]);
     while (arrived.load(::cuda::memory_order_acquire) < parts.n_parts) {
     }
   }
-  combine_sync();
-  const int i = share - parts.first;
-  constexpr int kOctets = kSumVectors / 8;
-  combine_vectors<kFormat>(p.partial, p.out, part.token, parts, head_group,
-                           8 * (kOctets * i / parts.n_parts),
-                           8 * (kOctets * (i + 1) / parts.n_parts), scratch);
-  combine_sync();
-  if (threadIdx.x == 0 && atomicAdd(&tickets[1], 1) == parts.n_parts - 1) {
-    tickets[0] = tickets[1] = 0;  // as the next launch wants them
+  group_sync(group);
+  constexpr int kQuads = kSumVectors / 4;
+  const int i = (share - parts.first) * n_groups + index;
+  const int n = parts.n_parts * n_groups;
+  combine_slice<kFormat>(p.partial, p.out,
+                         {.token = part.token,
+                          .parts = parts,
+                          .begin = 4 * (kQuads * i / n),
+                          .end = 4 * (kQuads * (i + 1) / n)},
+                         head_group, group, scratch);
+  group_sync(group);
+  if (threadIdx.x % kGroupThreads == 0) {
+    const int halves = kGroups / n_groups;  // of a block
+    if (atomicAdd(&tickets[1], halves) + halves == kGroups * parts.n_parts) {
+      tickets[0] = tickets[1] = 0;  // as the next launch wants them
+    }
   }
 }
 
 // A group takes every second page of a part, group 0 the first; then it takes the other's sums.
 template <KvFormat kFormat>
-__device__ void consume(const Params& p, Shared<kFormat>& s, int share, int head_group) {
+__device__ void consume(const Params& p, Shared<kFormat>& s, const Share& share, int head_group) {
   const int group = warp_of_thread() / kGroupWarps;
   const int lane = lane_of_thread();
   const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
@@ -273,7 +302,7 @@ __device__ void consume(const Params& p, Shared<kFormat>& s, int share, int head
   uint32_t queries = 0;  // of `query`
   uint32_t merges = 0;
   Query query;
-  PartWalk walk(p.plan, s.share);
+  PartWalk walk(p.plan, share);
   Part part;
   Part before{.token = -1};  // of the token that began in an earlier share
   Part behind{.token = -1};  // of the one that goes on in the next
@@ -285,7 +314,13 @@ __device__ void consume(const Params& p, Shared<kFormat>& s, int share, int head
       loaded = part.token;
       barrier_wait(&s.query[turn.stage], queries >> turn.stage & 1);
       queries ^= 1U << turn.stage;
-      load_query<kFormat>(s.pages[turn.stage], p.factor, &query);
+      std::byte* rows = s.pages[turn.stage];
+      if constexpr (kFormat != KvFormat::bf16) {
+        static_assert(kGroups * kGroupWarps == kHeadTile);
+        convert_query(rows + warp_of_thread() * kQueryRowStride);
+        both_groups_sync();
+      }
+      load_query<kFormat>(rows, p.factor, &query);
       leave_query(&s.empty[turn.stage]);
       turn.next();
     }
@@ -330,11 +365,16 @@ __device__ void consume(const Params& p, Shared<kFormat>& s, int share, int head
     write_sums<kFormat>(p, part, head_group, power, sums);
   }
   if (p.plan.cut == Cut::fixed) return;  // combine_parts
-  auto* scratch = reinterpret_cast<CombineScratch*>(s.pages[0]);
-#pragma unroll 1
-  for (int i = 0; i < 2; ++i) {
-    const Part cut = i == 0 ? before : behind;
-    if (cut.token >= 0) finish_token<kFormat>(p, cut, share, head_group, scratch);
+  // No copy is under way any more; when both groups are here, nobody reads pages.
+  both_groups_sync();
+  auto* scratch = reinterpret_cast<CombineScratch*>(s.pages[0]) + group;
+  static_assert(kGroups * sizeof(CombineScratch) <= sizeof(s.pages[0]));
+  const bool both = before.token >= 0 && behind.token >= 0;
+  Part cut = before;
+  if (before.token < 0 || (both && group == 1)) cut = behind;
+  if (cut.token >= 0) {
+    finish_token<kFormat>(p, cut, share.index, head_group, both ? 0 : group, both ? 1 : kGroups,
+                          scratch);
   }
 }
 
@@ -371,17 +411,19 @@ __global__ __launch_bounds__(kThreads, 1) void mla_decode_kernel(const __grid_co
     barrier_init_done();
   }
   prefetch_inputs(p);
-  wait_for_earlier_kernels();
+  let_next_kernel_begin();
+  __syncthreads();
+  if (!p.history_is_settled) wait_for_earlier_kernels();
   const int head_group = static_cast<int>(blockIdx.x) % p.partial.n_head_groups;
   const int share = static_cast<int>(blockIdx.x) / p.partial.n_head_groups;
-  find_share<kThreads>(p.plan, share, &s.share);
-  let_next_kernel_begin();
   if (warp_of_thread() >= kProducerWarp) {
     give_registers<kProducerRegisters>();
-    if (warp_of_thread() == kProducerWarp) produce(p, s, head_group);
+    if (warp_of_thread() == kProducerWarp) produce(p, s, find_share(p.plan, share), head_group);
   } else {
     take_registers<kConsumerRegisters>();
-    consume(p, s, share, head_group);
+    const Share mine = find_share(p.plan, share);
+    wait_for_earlier_kernels();
+    consume(p, s, mine, head_group);
   }
 }
 
@@ -397,34 +439,36 @@ void launch_decode(const Context& context, const Params& p) {
   launch(context.stream, shape, mla_decode_kernel<kFormat>, p);
 }
 
-PartialSums take_partial_sums(const Context& context, const SplitPlan& plan, int n_head_groups) {
-  const int64_t n = plan.parts_max() * n_head_groups;
+PartialSums take_partial_sums(const Context& context, const DecodePlan& plan, int64_t n_tokens) {
+  const int64_t n = plan.parts * plan.n_head_groups;
   Workspace& workspace = *context.workspace;
   workspace.begin(Workspace::bytes_of<float4>(n * kSumVectors) +
                   Workspace::bytes_of<float2>(n * kHeadTile) +
-                  Workspace::bytes_of<TokenParts>(plan.n_tokens));
-  PartialSums out{.n_head_groups = n_head_groups, .cut = plan.cut};
+                  Workspace::bytes_of<TokenParts>(n_tokens));
+  PartialSums out{.n_head_groups = plan.n_head_groups, .cut = plan.cut};
   out.out = workspace.take<float4>(n * kSumVectors);
   out.softmax = workspace.take<float2>(n * kHeadTile);
-  out.parts = workspace.take<TokenParts>(plan.n_tokens);
+  out.parts = workspace.take<TokenParts>(n_tokens);
   return out;
 }
 
-// Tokens that fit 32-bit places, and the grid of the combination.
-constexpr int64_t kTokensMax = 32768;
+DecodePlan plan_of(const Context& context, const ops::MlaAttention& args) {
+  return plan_decode({.n_tokens = args.out[0],
+                      .n_heads = args.out[1],
+                      .table_width = args.kv.table[1],
+                      .bits = context.deterministic ? BatchBits::must_not : BatchBits::may_differ},
+                     context.n_sms);
+}
 
 void attend(const Context& context, const ops::MlaAttention& args) {
-  const auto n_heads = static_cast<int>(args.out[1]);
-  const int n_head_groups = (n_heads + kHeadTile - 1) / kHeadTile;
-  const auto table_max = static_cast<int>(args.kv.table[1]);
-  CHECK(args.out[0] * (table_max + 8) <= std::numeric_limits<int32_t>::max());
-  CHECK(n_head_groups <= context.n_sms);
+  const DecodePlan decode = plan_of(context, args);
   const SplitPlan plan{.position = args.tokens.position.data,
                        .n_tokens = static_cast<int>(args.out[0]),
-                       .n_shares = context.n_sms / n_head_groups,
-                       .overhead = context.deterministic ? 0 : 1,
-                       .table_max = table_max,
-                       .cut = context.deterministic ? Cut::fixed : Cut::even};
+                       .n_shares = decode.n_shares,
+                       .overhead = decode.overhead,
+                       .table_max = static_cast<int>(args.kv.table[1]),
+                       .cut = decode.cut,
+                       .chunk_log2 = decode.chunk_log2};
   const Params p{.kv = blocks_of(args.kv, args.layer),
                  .plan = plan,
                  .row = args.tokens.row.data,
@@ -434,10 +478,11 @@ void attend(const Context& context, const ops::MlaAttention& args) {
                  .rope_stride = {args.q_rope.stride[0], args.q_rope.stride[1]},
                  .out = {.data = device_type(args.out.data),
                          .stride = {args.out.stride[0], args.out.stride[1]},
-                         .n_heads = n_heads},
-                 .partial = take_partial_sums(context, plan, n_head_groups),
+                         .n_heads = static_cast<int>(args.out[1])},
+                 .partial = take_partial_sums(context, decode, args.out[0]),
                  .tickets = context.tickets,
-                 .factor = args.scale * kLog2E};
+                 .factor = args.scale * kLog2E,
+                 .history_is_settled = args.history == ops::History::of_earlier_steps};
   switch (p.kv.format) {
     case KvFormat::bf16:
       launch_decode<KvFormat::bf16>(context, p);
@@ -466,8 +511,9 @@ bool mla_decode_takes(const ops::MlaAttention& args) {
 }
 
 void mla_decode(const Context& context, const ops::MlaAttention& args) {
-  for (int64_t begin = 0; begin < args.out[0]; begin += kTokensMax) {
-    const int64_t count = std::min(kTokensMax, args.out[0] - begin);
+  const int64_t step = plan_of(context, args).launch_tokens;
+  for (int64_t begin = 0; begin < args.out[0]; begin += step) {
+    const int64_t count = std::min(step, args.out[0] - begin);
     ops::MlaAttention part = args;
     part.out = args.out.rows(begin, count);
     part.q_latent = args.q_latent.rows(begin, count);

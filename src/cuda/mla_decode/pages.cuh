@@ -11,6 +11,7 @@
 
 #include "cuda/common/numbers.cuh"
 #include "cuda/ptx/mma.cuh"
+#include "cuda/tune/decode_plan.h"
 #include "format/kv_page.h"
 
 namespace quire::cuda {
@@ -18,7 +19,6 @@ namespace quire::cuda {
 inline constexpr int kLatentDim = 512;
 inline constexpr int kRopeDim = 64;
 inline constexpr int kRowValues = kLatentDim + kRopeDim;
-inline constexpr int kHeadTile = 8;         // heads of a block: the columns of a product
 inline constexpr int kSegmentBytes = 9216;  // of the block, in both formats
 inline constexpr int kSegmentStride = 9216 + 16;
 

@@ -31,34 +31,56 @@ struct DecodeOutput {
   bf16* data;         // [n_tokens, n_heads, 512]
   int64_t stride[2];  // elements between tokens, between heads
   int n_heads;
+};
 
 #ifdef __CUDACC__
-  // Writes what one thread of a group holds of one tile: latents of rows g and g + 8, two heads.
-  template <KvFormat kFormat>
-  __device__ void store(int token, int head_group, int vector, const float4& sum,
-                        const float2& total) const {
-    using Shape = PageShape<kFormat>;
-    const int lane = vector % kWarpSize;
-    const int warp = vector / kWarpSize % kGroupWarps;
-    const int tile = vector / kGroupThreads;
-    const int g = lane / 4;
-    const int first_head = kHeadTile * head_group + 2 * (lane % 4);
-    const int latent = kLatentsOfWarp * warp + 16 * tile;
+
+// Within float32's last place: the quotient is rounded to bfloat16.
+__device__ inline float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// What one thread of a group writes: of two heads the latents of rows g and g + 8 of a tile.
+template <KvFormat kFormat>
+struct OutputRows {
+  bf16* head[2];     // the first latent of row g, or null
+  float inverse[2];  // of the totals of weights
+
+  // `vector`: any of those that the thread has, of a part's sums; its lane is vector % 32.
+  __device__ OutputRows(const DecodeOutput& out, int token, int head_group, int vector,
+                        const float2& total)
+      : inverse{reciprocal(total.x), reciprocal(total.y)} {
+    const int first = kHeadTile * head_group + 2 * (vector % 4);
+    head[0] = out.data + token * out.stride[0] + first * out.stride[1] +
+              PageShape<kFormat>::latent_of(vector % kWarpSize / 4, 0);
+    head[1] = first + 1 < out.n_heads ? head[0] + out.stride[1] : nullptr;
+    if (first >= out.n_heads) head[0] = nullptr;
+  }
+  // `latent`: the first of the tile.
+  __device__ void store(int latent, const float4& sum) const {
+#pragma unroll
     for (int j = 0; j < 2; ++j) {
-      if (first_head + j >= n_heads) break;
-      bf16* to = data + token * stride[0] + (first_head + j) * stride[1] + latent;
-      const float inverse = __frcp_rn(j == 0 ? total.x : total.y);
-      const bf16x2 pair = __floats2bfloat162_rn((j == 0 ? sum.x : sum.y) * inverse,
-                                                (j == 0 ? sum.z : sum.w) * inverse);
-      if constexpr (Shape::latent_of(0, 1) == 1) {
-        *reinterpret_cast<bf16x2*>(to + Shape::latent_of(g, 0)) = pair;
+      if (head[j] == nullptr) continue;
+      const bf16x2 pair = __floats2bfloat162_rn((j == 0 ? sum.x : sum.y) * inverse[j],
+                                                (j == 0 ? sum.z : sum.w) * inverse[j]);
+      bf16* to = head[j] + latent;
+      if constexpr (PageShape<kFormat>::latent_of(0, 1) == 1) {
+        *reinterpret_cast<bf16x2*>(to) = pair;
       } else {
-        to[Shape::latent_of(g, 0)] = pair.x;
-        to[Shape::latent_of(g, 1)] = pair.y;
+        to[0] = pair.x;
+        to[PageShape<kFormat>::latent_of(0, 1)] = pair.y;
       }
     }
   }
-#endif
 };
+
+// The first latent of the tile that a vector of a part's sums is of.
+__device__ inline int latent_of_vector(int vector) {
+  return kLatentsOfWarp * (vector / kWarpSize % kGroupWarps) + 16 * (vector / kGroupThreads);
+}
+
+#endif
 
 }  // namespace quire::cuda
