@@ -113,8 +113,29 @@ TEST_P(InvarianceTest, Attention) {
                           .scale = 0.05F});
       return out.download(backend);
     };
+    // The same with rows of several tokens, as chunks of prompts are.
+    const auto run_rows = [&](Backend& backend) {
+      const DeviceArray<Bf16, 3> latent_on(backend, q_latent);
+      const DeviceArray<Bf16, 3> rope_on(backend, q_rope);
+      const DeviceArray<int32_t, 1> row_on(backend, cache.row);
+      const DeviceArray<int32_t, 1> position_on(backend, cache.position);
+      const DeviceArray<int32_t, 1> row_begin_on(backend, cache.row_begin);
+      const TokenRows tokens{.row = row_on.constant(),
+                             .position = position_on.constant(),
+                             .row_begin = row_begin_on.constant()};
+      const auto out = DeviceArray<Bf16, 3>::poisoned(backend, {n_tokens, 8, 512});
+      ops::mla_attention(backend, {.out = out.view(),
+                                   .q_latent = latent_on.constant(),
+                                   .q_rope = rope_on.constant(),
+                                   .kv = cache.on(backend),
+                                   .tokens = cache.rows(tokens),
+                                   .layer = cache.layer,
+                                   .scale = 0.05F});
+      return out.download(backend);
+    };
     const HostArray<Bf16, 3> all = run(first(), 0, n_tokens);
     EXPECT_TRUE(same_bits(run(backend(), 0, n_tokens), all));
+    EXPECT_TRUE(same_bits(run_rows(backend()), all));
     for (const int64_t n : kBatches) {
       for (const int64_t begin : {int64_t{0}, int64_t{100}, n_tokens - n}) {
         EXPECT_TRUE(same_bits(run(backend(), begin, n), rows_of(all, begin, n))) << begin;

@@ -415,7 +415,8 @@ void attend_each(const Context& context, const ops::MlaAttention& args) {
 }  // namespace
 
 void mla_attention(const Context& context, const ops::MlaAttention& args) {
-  if (args.tokens.row_tokens_max <= 1) {
+  // Deterministic: a token's bits may not depend on how many of its row come with it.
+  if (context.deterministic || args.tokens.row_tokens_max <= 1) {
     attend_each(context, args);
     return;
   }
