@@ -2,8 +2,8 @@
 // bfloat16 of what is stored, scales left out.
 //
 // Rows lie as the copy engine puts them (common/tensor_map.h): 128 bytes of e4m3, or 64 bytes of
-// 4-bit weights, 128 inputs each. `low` is the first byte of the lane's first row, 8 rows above its
-// second one: rows g and g + 8 of sixteen that begin at a multiple of 16, where g = lane / 4.
+// 4-bit weights, 128 inputs each. A lane reads rows g and g + 8 of sixteen that begin at a multiple
+// of 16, where g = lane / 4, from addresses (ptx/shared_address.cuh) that differ by constants.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +12,7 @@
 #include "cuda/common/numbers.cuh"
 #include "cuda/common/reduce.cuh"
 #include "cuda/ptx/mma.cuh"
+#include "cuda/ptx/shared_address.cuh"
 
 namespace quire::cuda {
 
@@ -30,15 +31,18 @@ __device__ inline uint32_t e4m3_pair(uint32_t two) {
   return bits_of(__hmul2(*reinterpret_cast<bf16x2*>(&moved), factor));
 }
 
-// Inputs 16 * step .. 16 * step + 15.
-__device__ inline MmaA e4m3_fragment(const std::byte* low, int step) {
+// Where the lane reads sixteen rows from: the other steps are an exclusive or away.
+__device__ inline uint32_t e4m3_lane_address(uint32_t rows) {
   const int lane = lane_of_thread();
-  const std::byte* at = low + ((step ^ (lane / 4)) << 4) + 2 * (lane % 4);
-  const auto pair = [&](int offset) {
-    return e4m3_pair(*reinterpret_cast<const uint16_t*>(at + offset));
-  };
+  return rows + static_cast<uint32_t>(lane / 4 * (kE4m3RowBytes + 16) + 2 * (lane % 4));
+}
+
+// Inputs 16 * step .. 16 * step + 15.
+__device__ inline MmaA e4m3_fragment(uint32_t lane_address, int step) {
+  const uint32_t at = lane_address ^ static_cast<uint32_t>(step << 4);
   constexpr int kHigh = 8 * kE4m3RowBytes;
-  return {pair(0), pair(kHigh), pair(8), pair(kHigh + 8)};
+  return {e4m3_pair(load_shared_16(at)), e4m3_pair(load_shared_16(at + kHigh)),
+          e4m3_pair(load_shared_16(at + 8)), e4m3_pair(load_shared_16(at + kHigh + 8))};
 }
 
 // 32 inputs of both rows, as stored: of a group with one scale.
@@ -46,10 +50,14 @@ struct Int4Group {
   uint4 low, high;
 };
 
-__device__ inline Int4Group int4_group(const std::byte* low, int group) {
-  const std::byte* at = low + ((group ^ (lane_of_thread() / 8)) << 4);
-  return {*reinterpret_cast<const uint4*>(at),
-          *reinterpret_cast<const uint4*>(at + 8 * kInt4RowBytes)};
+__device__ inline uint32_t int4_lane_address(uint32_t rows) {
+  const int g = lane_of_thread() / 4;
+  return rows + static_cast<uint32_t>(g * kInt4RowBytes + (g / 2 << 4));
+}
+
+__device__ inline Int4Group int4_group(uint32_t lane_address, int group) {
+  const uint32_t at = lane_address ^ static_cast<uint32_t>(group << 4);
+  return {load_shared_128(at), load_shared_128(at + 8 * kInt4RowBytes)};
 }
 
 // Of eight weights those of byte lane % 4, inputs 2 * (lane % 4) and the next.

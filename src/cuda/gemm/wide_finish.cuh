@@ -113,7 +113,7 @@ __device__ void finish_wide(const ThinProduct& p, const WidePlace& place, float*
     write_four(side, to, side.n_out - row, sum);
   }
   if (n_blocks == 1) return;
-  arrive_at_cluster();  // nobody's memory goes away while others read it
+  arrive_at_cluster_after_reads();  // nobody's memory goes away while others read it
   wait_for_cluster();
 }
 

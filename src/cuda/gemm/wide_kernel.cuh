@@ -120,41 +120,57 @@ __device__ void produce(const WideParams& params, const WidePlace& place,
   for (int i = 0; i < n_first; ++i) producer.copy_weights(i, place.chunk_begin + i);
   wait_for_earlier_kernels();
   for (int i = 0; i < n_first; ++i) producer.copy_x(i, place.chunk_begin + i);
+  WideTurn<Tile> turn;
   for (int i = Tile::kStages; i < n; ++i) {
-    const WideTurn turn = wide_turn<Tile>(i);
-    barrier_wait(shared.empty(turn.stage), turn.parity ^ 1);
+    barrier_wait(shared.empty(turn.stage), turn.parity);
     producer.copy_weights(turn.stage, place.chunk_begin + i);
     producer.copy_x(turn.stage, place.chunk_begin + i);
+    turn.advance();
   }
 }
 
-// A chunk of the ring as a warp of the consumers reads it.
+// A chunk of the ring as a warp of the consumers reads it: addresses in shared memory.
 template <class Tile>
 struct WideChunk {
-  WideTurn turn;
-  const std::byte* weights;  // of the warpgroup's first row, or the lane's
-  const std::byte* x;
-  const std::byte* scales;
+  const WideShared<Tile>& shared;
+  int stage;
+  uint32_t weights;    // of the lane, or as an operand of the warpgroup
+  uint32_t x_operand;  // low word of the first
 
-  __device__ WideChunk(const WideShared<Tile>& shared, int index) : turn(wide_turn<Tile>(index)) {
-    // The tensor cores are told of 64 rows, a lane reads its own.
-    const int first_row = Tile::kFormat == WeightFormat::bf16
-                              ? warp_of_thread() / 4 * 64
-                              : 16 * warp_of_thread() + lane_of_thread() / 4;
-    weights = shared.weights(turn.stage) + first_row * Tile::kRowBytes;
-    x = shared.x(turn.stage);
-    scales = shared.scales(turn.stage);
+  // Waits until it is there.
+  __device__ WideChunk(const WideShared<Tile>& ring, const WideTurn<Tile>& turn)
+      : shared(ring), stage(turn.stage) {
+    const uint32_t at = shared_address(shared.base) + stage * Tile::kStageBytes;
+    const auto warp = static_cast<uint32_t>(warp_of_thread());
+    if constexpr (Tile::kFormat == WeightFormat::bf16) {
+      weights = (at + warp / 4 * 64 * Tile::kRowBytes) >> 4 | kOperandLow;
+    } else if constexpr (Tile::kFormat == WeightFormat::fp8_block128) {
+      weights = e4m3_lane_address(at + 16 * warp * Tile::kRowBytes);
+    } else {
+      weights = int4_lane_address(at + 16 * warp * Tile::kRowBytes);
+    }
+    x_operand = (at + Tile::kWeightBytes) >> 4 | kOperandLow;
+    barrier_wait(shared.full(stage), turn.parity);
   }
-  __device__ void wait(const WideShared<Tile>& shared) const {
-    barrier_wait(shared.full(turn.stage), turn.parity);
-  }
-  __device__ void release(const WideShared<Tile>& shared) const {
+  __device__ void release() const {
     __syncwarp();
-    if (lane_of_thread() == 0) barrier_arrive(shared.empty(turn.stage));
+    if (lane_of_thread() == 0) barrier_arrive(shared.empty(stage));
   }
-  __device__ uint64_t x_operand(int step) const {
-    return operand_of_rows(x + step / 4 * Tile::kXPanelBytes + step % 4 * 32);
+  __device__ uint32_t scales() const {
+    return shared_address(shared.base) + Tile::kStages * Tile::kStageBytes +
+           stage * Tile::kScaleBytes;
   }
+  // Of 16 inputs: 64 outputs, and the tokens.
+  __device__ uint64_t weight_step(int step) const { return operand(weights + 2 * step); }
+  __device__ uint64_t x_step(int step) const {
+    return operand(x_operand + step / 4 * (Tile::kXPanelBytes >> 4) + step % 4 * 2);
+  }
+
+ private:
+  // What operand_of_rows (ptx/wgmma.cuh) makes of an address, in two words.
+  static constexpr uint32_t kOperandLow = 1U << 16;
+  static constexpr uint64_t kOperandHigh = uint64_t{1024 >> 4} << 32 | uint64_t{1} << 62;
+  __device__ static uint64_t operand(uint32_t low) { return kOperandHigh | low; }
 };
 
 // Two steps of 16 inputs: converted together, multiplied together.
@@ -180,8 +196,8 @@ __device__ void start_products(const WideChunk<Tile>& chunk, const WidePairOfSte
                                int pair, Sum sum, float (&part)[Tile::kValues]) {
   wgmma_hold(part);
   wgmma_fence();
-  wgmma_of_rows(part, weights.step[0], chunk.x_operand(2 * pair), sum);
-  wgmma_of_rows(part, weights.step[1], chunk.x_operand(2 * pair + 1), Sum::goes_on);
+  wgmma_of_rows(part, weights.step[0], chunk.x_step(2 * pair), sum);
+  wgmma_of_rows(part, weights.step[1], chunk.x_step(2 * pair + 1), Sum::goes_on);
   wgmma_commit();
 }
 
@@ -195,34 +211,34 @@ __device__ void finish_products(float (&part)[Tile::kValues]) {
 template <class Tile>
 __device__ void consume_bf16(const WideShared<Tile>& shared, int n, float (&acc)[Tile::kValues]) {
   static_assert(Tile::kTokens == 64);
+  WideTurn<Tile> turn;
   for (int i = 0; i < n; ++i) {
-    const WideChunk<Tile> chunk(shared, i);
-    chunk.wait(shared);
+    const WideChunk<Tile> chunk(shared, turn);
+    turn.advance();
     wgmma_hold(acc);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < Tile::kSteps; ++step) {
-      wgmma_m64n64k16(acc, operand_of_rows(chunk.weights + 32 * step), chunk.x_operand(step),
-                      Sum::goes_on);
+      wgmma_m64n64k16(acc, chunk.weight_step(step), chunk.x_step(step), Sum::goes_on);
     }
     wgmma_commit();
     finish_products<Tile>(acc);
-    chunk.release(shared);
+    chunk.release();
   }
 }
 
 // acc += scales * part. FP8: one scale of the weights for the chunk, and one of each token.
 template <class Tile>
-__device__ void add_scaled(const float* scales, bool has_tokens, const float (&part)[Tile::kValues],
+__device__ void add_scaled(uint32_t scales, bool has_tokens, const float (&part)[Tile::kValues],
                            float (&acc)[Tile::kValues]) {
-  const float scale = scales[Tile::kTokens];
+  const float scale = __uint_as_float(load_shared_64(scales + 4 * Tile::kTokens).x);
+  const uint32_t tokens_at = scales + 8 * (lane_of_thread() % 4);
 #pragma unroll
   for (int j = 0; j < Tile::kTokens / 8; ++j) {
     float2 both{scale, scale};
     if (has_tokens) {
-      const float2 tokens =
-          *reinterpret_cast<const float2*>(scales + 8 * j + 2 * (lane_of_thread() % 4));
-      both = {scale * tokens.x, scale * tokens.y};
+      const uint2 tokens = load_shared_64(tokens_at + 32 * j);
+      both = {scale * __uint_as_float(tokens.x), scale * __uint_as_float(tokens.y)};
     }
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -237,14 +253,13 @@ __device__ void consume_fp8(const ThinProduct& p, const WideShared<Tile>& shared
                             float (&acc)[Tile::kValues]) {
   constexpr int kPairs = Tile::kSteps / 2;
   static_assert(kPairs % 2 == 0);
+  const bool has_token_scales = p.x_scale != nullptr;
   WidePairOfSteps weights[2];
-  if (n > 0) {
-    const WideChunk<Tile> first(shared, 0);
-    first.wait(shared);
-    convert(first, 0, weights[0]);
-  }
+  WideTurn<Tile> turn;
+  if (n > 0) convert(WideChunk<Tile>(shared, turn), 0, weights[0]);
   for (int i = 0; i < n; ++i) {
-    const WideChunk<Tile> chunk(shared, i);
+    const WideChunk<Tile> chunk(shared, turn);
+    turn.advance();
     float part[Tile::kValues];
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) {
@@ -252,20 +267,16 @@ __device__ void consume_fp8(const ThinProduct& p, const WideShared<Tile>& shared
       if (pair > 0) wgmma_wait<1>();  // the products before are done with their weights
       if (pair + 1 < kPairs) convert(chunk, pair + 1, weights[(pair + 1) % 2]);
     }
-    if (i + 1 < n) {
-      const WideChunk<Tile> next(shared, i + 1);
-      next.wait(shared);
-      convert(next, 0, weights[0]);
-    }
+    if (i + 1 < n) convert(WideChunk<Tile>(shared, turn), 0, weights[0]);
     finish_products<Tile>(part);
-    add_scaled<Tile>(reinterpret_cast<const float*>(chunk.scales), p.x_scale != nullptr, part, acc);
-    chunk.release(shared);
+    add_scaled<Tile>(chunk.scales(), has_token_scales, part, acc);
+    chunk.release();
   }
 }
 
 // The scales of a row's four groups of 32, in pairs.
-__device__ inline uint2 int4_scales(const std::byte* scales, int row, int group, bool is_odd) {
-  const uint2 pairs = *reinterpret_cast<const uint2*>(scales + 8 * row);
+__device__ inline uint2 int4_scales(uint32_t scales, int row, int group, bool is_odd) {
+  const uint2 pairs = load_shared_64(scales + 8 * static_cast<uint32_t>(row));
   if (group == 32) return pairs;
   // Of groups of 128 there are this one and its neighbour.
   const uint32_t both = __byte_perm(pairs.x, 0, is_odd ? 0x3232 : 0x1010);
@@ -280,16 +291,14 @@ __device__ void consume_int4(const ThinProduct& p, const WidePlace& place,
   const int n = place.chunk_end - place.chunk_begin;
   const int row = 16 * warp_of_thread() + lane_of_thread() / 4;
   WidePairOfSteps weights[2];
-  if (n > 0) {
-    const WideChunk<Tile> first(shared, 0);
-    first.wait(shared);
-    convert(first, 0, weights[0]);
-  }
+  WideTurn<Tile> turn;
+  if (n > 0) convert(WideChunk<Tile>(shared, turn), 0, weights[0]);
   for (int i = 0; i < n; ++i) {
-    const WideChunk<Tile> chunk(shared, i);
+    const WideChunk<Tile> chunk(shared, turn);
+    turn.advance();
     const bool is_odd = (place.chunk_begin + i) % 2 != 0;
-    const uint2 low = int4_scales(chunk.scales, row, p.group, is_odd);
-    const uint2 high = int4_scales(chunk.scales, row + 8, p.group, is_odd);
+    const uint2 low = int4_scales(chunk.scales(), row, p.group, is_odd);
+    const uint2 high = int4_scales(chunk.scales(), row + 8, p.group, is_odd);
 #pragma unroll
     for (int pair = 0; pair < kPairs; ++pair) {
       float part[Tile::kValues];
@@ -297,9 +306,7 @@ __device__ void consume_int4(const ThinProduct& p, const WidePlace& place,
       if (pair + 1 < kPairs) {
         convert(chunk, pair + 1, weights[(pair + 1) % 2]);
       } else if (i + 1 < n) {
-        const WideChunk<Tile> next(shared, i + 1);
-        next.wait(shared);
-        convert(next, 0, weights[0]);
+        convert(WideChunk<Tile>(shared, turn), 0, weights[0]);
       }
       const auto scale_of = [&](const uint2& pairs) {
         const uint32_t two = pair < 2 ? pairs.x : pairs.y;
@@ -310,7 +317,7 @@ __device__ void consume_int4(const ThinProduct& p, const WidePlace& place,
 #pragma unroll
       for (int v = 0; v < Tile::kValues; ++v) acc[v] = fmaf(part[v], scales[v / 2 % 2], acc[v]);
     }
-    chunk.release(shared);
+    chunk.release();
   }
 }
 

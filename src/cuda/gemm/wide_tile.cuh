@@ -85,13 +85,19 @@ struct WideShared {
   __device__ float* sums() const { return reinterpret_cast<float*>(base); }
 };
 
-struct WideTurn {
-  int stage;
-  uint32_t parity;
-};
+// A stage of the ring, and how often it was filled before: where the copying warp and the others
+// are.
 template <class Tile>
-__device__ WideTurn wide_turn(int turn) {
-  return {turn % Tile::kStages, static_cast<uint32_t>(turn / Tile::kStages % 2)};
-}
+struct WideTurn {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ void advance() {
+    if (++stage == Tile::kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
 
 }  // namespace quire::cuda

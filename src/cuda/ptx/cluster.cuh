@@ -14,6 +14,10 @@ namespace quire::cuda {
 __device__ inline void arrive_at_cluster() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
 }
+// The same, and what it wrote need not be seen by anybody: what it read was there.
+__device__ inline void arrive_at_cluster_after_reads() {
+  asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+}
 __device__ inline void wait_for_cluster() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
