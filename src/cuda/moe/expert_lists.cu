@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "base/bytes.h"
 #include "cuda/common/launch.cuh"
 #include "cuda/common/reduce.cuh"
@@ -9,12 +11,13 @@ namespace quire::cuda {
 
 namespace {
 
-constexpr int kWarps = 32;
-constexpr int kThreads = kWarps * kWarpSize;  // an expert a thread
+constexpr int kWarpsMax = 32;
+constexpr int kThreadsMax = kWarpsMax * kWarpSize;
+constexpr int kFewWarps = 16;  // of a block where one is enough
 constexpr int64_t kSharedBytes = int64_t{48} << 10;
-constexpr int64_t kPairsOfBlockMax = (1 << 16) - kThreads;  // counts have 16 bits
-// Blocks: one while a warp has a round of 32 pairs or two, else a cluster.
-constexpr int64_t kPairsOfOneBlock = int64_t{2} * kThreads;
+constexpr int64_t kPairsOfBlockMax = (1 << 16) - kThreadsMax;  // counts have 16 bits
+// Blocks: one while a warp has four rounds of 32 pairs, else a cluster.
+constexpr int64_t kPairsOfOneBlock = int64_t{4} * kFewWarps * kWarpSize;
 constexpr int kClusterBlocks = 8;
 
 struct Params {
@@ -22,36 +25,51 @@ struct Params {
   int64_t stride;          // elements between tokens
   int n_pairs;
   int pairs_of_warp;  // whole rounds of 32
+  int n_warps;        // of a block that have pairs
   int top_k;
   int n_experts;
   ExpertLists lists;
 };
 
-// The sum of x over the threads before this one; *total over all.
-__device__ int sum_before(int x, int (&shared)[kWarps], int* total) {
-  int before = x;
+// What is added up over experts, or over those before one.
+struct Totals {
+  uint64_t packed;  // 24 bits of pairs, 24 of tiles, 16 of active experts
+
+  __device__ static Totals of(int n_pairs, int n_tiles) {
+    return {static_cast<uint64_t>(n_pairs) | static_cast<uint64_t>(n_tiles) << 24 |
+            static_cast<uint64_t>(n_pairs > 0 ? 1 : 0) << 48};
+  }
+  __device__ int pairs() const { return static_cast<int>(packed & 0xffffffU); }
+  __device__ int tiles() const { return static_cast<int>(packed >> 24 & 0xffffffU); }
+  __device__ int active() const { return static_cast<int>(packed >> 48); }
+};
+
+// The sum over the threads before this one; *total over all.
+__device__ Totals sum_before(Totals own, uint64_t (&shared)[kWarpsMax], Totals* total) {
+  uint64_t before = own.packed;
   for (int step = 1; step < kWarpSize; step *= 2) {
-    const int other = __shfl_up_sync(kFullWarp, before, step);
+    const uint64_t other = __shfl_up_sync(kFullWarp, before, step);
     if (lane_of_thread() >= step) before += other;
   }
   if (lane_of_thread() == kWarpSize - 1) shared[warp_of_thread()] = before;
   __syncthreads();
-  int all = 0;
-  int warps_before = 0;
-  for (int warp = 0; warp < kWarps; ++warp) {
+  uint64_t all = 0;
+  uint64_t warps_before = 0;
+  const int n_warps = static_cast<int>(blockDim.x) / kWarpSize;
+  for (int warp = 0; warp < n_warps; ++warp) {
     if (warp == warp_of_thread()) warps_before = all;
     all += shared[warp];
   }
-  __syncthreads();
-  *total = all;
-  return warps_before + before - x;
+  *total = {all};
+  return {warps_before + before - own.packed};
 }
 
 // Calls body(pair, expert, lanes of the round with the same expert) for the pairs of a warp, 32 a
 // round in order; expert is -1 past the end.
 template <class Body>
 __device__ void each_round(const Params& p, const Body& body) {
-  const int warp = static_cast<int>(blockIdx.x) * kWarps + warp_of_thread();
+  if (warp_of_thread() >= p.n_warps) return;
+  const int warp = static_cast<int>(blockIdx.x) * p.n_warps + warp_of_thread();
   const int begin = warp * p.pairs_of_warp;
   const int end = min(begin + p.pairs_of_warp, p.n_pairs);
   for (int first = begin; first < end; first += kWarpSize) {
@@ -62,23 +80,23 @@ __device__ void each_round(const Params& p, const Body& body) {
   }
 }
 
-// What a block keeps: [kWarps, n_experts] counts, then two of [n_experts].
+// What a block keeps: two of [n_experts], then [n_warps, n_experts] counts.
 struct SharedLists {
-  uint16_t* counts;  // of a warp's pairs by expert; then how many of those come before
   int* totals;       // of the block's pairs by expert
   int* first;        // where the block's pairs of an expert go
+  uint16_t* counts;  // of a warp's pairs by expert; then how many of those come before
 };
 
 __device__ SharedLists shared_lists(int n_experts) {
   extern __shared__ int memory[];
-  return {reinterpret_cast<uint16_t*>(memory + 2 * n_experts), memory, memory + n_experts};
+  return {memory, memory + n_experts, reinterpret_cast<uint16_t*>(memory + 2 * n_experts)};
 }
 
 // Counts of the warps become those of the warps before; returns the block's total.
-__device__ int sum_over_warps(const SharedLists& shared, int n_experts, int expert) {
+__device__ int sum_over_warps(const Params& p, const SharedLists& shared, int expert) {
   int n = 0;
-  for (int warp = 0; warp < kWarps; ++warp) {
-    uint16_t& at = shared.counts[warp * n_experts + expert];
+  for (int warp = 0; warp < p.n_warps; ++warp) {
+    uint16_t& at = shared.counts[warp * p.n_experts + expert];
     const int count = at;
     at = static_cast<uint16_t>(n);
     n += count;
@@ -86,18 +104,28 @@ __device__ int sum_over_warps(const SharedLists& shared, int n_experts, int expe
   return n;
 }
 
-// A cluster of one block or several, 1,024 threads each; 72 * n_experts bytes of shared memory (27
-// KiB of Kimi K2). Each warp counts its pairs by expert, counts are summed over warps, blocks and
-// experts, and each warp places its pairs. Moves 12 bytes a pair: bound by latency.
-__global__ __launch_bounds__(kThreads) void list_kernel(const __grid_constant__ Params p) {
-  __shared__ int shared_sums[kWarps];
+__device__ void write_lists(const ExpertLists& lists, int expert, int n, const Totals& before) {
+  lists.begin[expert] = before.pairs();
+  if (n > 0) lists.active[before.active()] = expert;
+  if (lists.tile_tokens == 0) return;
+  int tile = before.tiles();
+  for (int first = 0; first < n; first += lists.tile_tokens) lists.tiles[tile++] = {expert, first};
+}
+
+// A cluster of one block or several, 512 or 1,024 threads each, an expert a thread; up to 72 *
+// n_experts bytes of shared memory (27 KiB of Kimi K2). Each warp counts its pairs by expert,
+// counts are summed over warps, blocks and experts, and each warp places its pairs. Moves 12 bytes
+// a pair: bound by latency.
+__global__ __launch_bounds__(kThreadsMax) void list_kernel(const __grid_constant__ Params p) {
+  __shared__ uint64_t sums[kWarpsMax];
   const SharedLists shared = shared_lists(p.n_experts);
-  wait_for_earlier_kernels();
   let_next_kernel_begin();
-  for (int i = static_cast<int>(threadIdx.x); i < kWarps * p.n_experts; i += kThreads) {
+  for (int i = static_cast<int>(threadIdx.x); i < p.n_warps * p.n_experts;
+       i += static_cast<int>(blockDim.x)) {
     shared.counts[i] = 0;
   }
   __syncthreads();
+  wait_for_earlier_kernels();
   uint16_t* mine = shared.counts + warp_of_thread() * p.n_experts;
   const uint32_t lower_lanes = (1U << lane_of_thread()) - 1;
   each_round(p, [&](int, int expert, uint32_t same) {
@@ -108,7 +136,7 @@ __global__ __launch_bounds__(kThreads) void list_kernel(const __grid_constant__ 
   __syncthreads();
 
   const int e = static_cast<int>(threadIdx.x);
-  if (e < p.n_experts) shared.totals[e] = sum_over_warps(shared, p.n_experts, e);
+  if (e < p.n_experts) shared.totals[e] = sum_over_warps(p, shared, e);
   arrive_at_cluster();
   wait_for_cluster();
   int n = 0;
@@ -120,24 +148,17 @@ __global__ __launch_bounds__(kThreads) void list_kernel(const __grid_constant__ 
     }
   }
   arrive_at_cluster();  // no block ends while others read its totals
-  int n_active = 0;
-  int n_tiles = 0;
-  int n_pairs = 0;
-  const int begin = sum_before(n, shared_sums, &n_pairs);
-  const int active = sum_before(n > 0 ? 1 : 0, shared_sums, &n_active);
-  const int of_expert = (n + p.lists.tile_tokens - 1) / p.lists.tile_tokens;
-  int tile = sum_before(of_expert, shared_sums, &n_tiles);
-  if (e < p.n_experts) shared.first[e] = begin + blocks_before;
-  if (cluster_rank() == 0 && e < p.n_experts) {
-    p.lists.begin[e] = begin;
-    if (n > 0) p.lists.active[active] = e;
-    for (int first = 0; first < n; first += p.lists.tile_tokens) {
-      p.lists.tiles[tile++] = {e, first};
-    }
+  const int tile_tokens = max(p.lists.tile_tokens, 1);
+  Totals total{};
+  const Totals before =
+      sum_before(Totals::of(n, (n + tile_tokens - 1) / tile_tokens), sums, &total);
+  if (e < p.n_experts) {
+    shared.first[e] = before.pairs() + blocks_before;
+    if (cluster_rank() == 0) write_lists(p.lists, e, n, before);
   }
   if (cluster_rank() == 0 && e == 0) {
-    p.lists.begin[p.n_experts] = n_pairs;
-    *p.lists.counts = {n_active, n_tiles};
+    p.lists.begin[p.n_experts] = total.pairs();
+    *p.lists.counts = {total.active(), total.tiles()};
   }
   __syncthreads();
   each_round(p, [&](int pair, int expert, uint32_t same) {
@@ -152,6 +173,7 @@ __global__ __launch_bounds__(kThreads) void list_kernel(const __grid_constant__ 
 }
 
 int64_t tiles_max(const ListSizes& sizes) {
+  if (sizes.tile_tokens == 0) return 0;
   return sizes.n_pairs / sizes.tile_tokens + sizes.n_experts;
 }
 
@@ -177,20 +199,26 @@ ExpertLists take_lists(const Context& context, const ListSizes& sizes) {
 
 void list_experts(const Context& context, const View<const int32_t, 2>& experts, int64_t n_experts,
                   const ExpertLists& lists) {
-  const unsigned n_blocks = experts.size() <= kPairsOfOneBlock ? 1 : kClusterBlocks;
-  const LaunchShape shape{.grid = dim3(n_blocks),
-                          .threads = kThreads,
-                          .shared_bytes = (int64_t{2} * kWarps + 8) * n_experts,
-                          .cluster = n_blocks};
-  CHECK(n_experts <= kThreads &&
-        shape.shared_bytes + int64_t{sizeof(int)} * kWarps <= kSharedBytes);
+  const bool is_one_block = experts.size() <= kPairsOfOneBlock;
+  const int64_t n_blocks = is_one_block ? 1 : kClusterBlocks;
+  const int64_t warps_max =
+      is_one_block && n_experts <= kFewWarps * kWarpSize ? kFewWarps : kWarpsMax;
   const int64_t pairs_of_warp =
-      round_up(div_up(experts.size(), int64_t{kWarps} * n_blocks), kWarpSize);
-  CHECK(pairs_of_warp * kWarps <= kPairsOfBlockMax);
+      round_up(std::max<int64_t>(div_up(experts.size(), warps_max * n_blocks), 1), kWarpSize);
+  const int64_t n_warps =
+      is_one_block ? std::max<int64_t>(div_up(experts.size(), pairs_of_warp), 1) : warps_max;
+  CHECK(pairs_of_warp * n_warps <= kPairsOfBlockMax);
+  const LaunchShape shape{.grid = dim3(static_cast<unsigned>(n_blocks)),
+                          .threads = static_cast<unsigned>(warps_max * kWarpSize),
+                          .shared_bytes = (2 * n_warps + 8) * n_experts,
+                          .cluster = static_cast<unsigned>(n_blocks)};
+  CHECK(n_experts <= shape.threads);
+  CHECK(shape.shared_bytes + int64_t{sizeof(uint64_t)} * kWarpsMax <= kSharedBytes);
   const Params p{.experts = experts.data,
                  .stride = experts.stride[0],
                  .n_pairs = static_cast<int>(experts.size()),
                  .pairs_of_warp = static_cast<int>(pairs_of_warp),
+                 .n_warps = static_cast<int>(n_warps),
                  .top_k = static_cast<int>(experts[1]),
                  .n_experts = static_cast<int>(n_experts),
                  .lists = lists};

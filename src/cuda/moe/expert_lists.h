@@ -20,7 +20,7 @@ struct ExpertLists {
   int32_t* begin;    // [n_experts + 1] where each expert's pairs begin
   int32_t* active;   // [n_experts] experts that have a pair, ascending; counts->n_active of them
   TokenTile* tiles;  // [n_pairs / tile_tokens + n_experts] by expert; counts->n_tiles of them
-  int tile_tokens;   // of one expert that a block takes at once when there are many
+  int tile_tokens;   // of one expert that a block takes at once when there are many; 0: no tiles
   struct Counts {
     int32_t n_active;
     int32_t n_tiles;

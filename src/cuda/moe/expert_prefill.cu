@@ -62,7 +62,14 @@ struct Cursor {
 
 // The work on one kind of expert. A unit is some blocks of rows of a tile of tokens.
 struct Phase {
-  const ExpertSide& side;
+  const std::byte* weights;
+  int64_t expert_bytes;
+  WeightFormat format;
+  int n_steps;  // over the inputs
+  ExpertInput input;
+  int input_pieces;  // of 16 bytes, from a row of inputs to the next
+  Bf16* out;
+  int out_pieces;  // the same of outputs
   bool is_shared;
   int n_blocks;
   int n_parts;  // units of a tile
@@ -72,12 +79,26 @@ struct Phase {
 
 __device__ Phase phase_of(const PrefillParams& p, bool is_shared, int first_unit) {
   const ExpertSide& side = is_shared ? p.shared : p.routed;
-  if (side.weights.data == nullptr) return {side, is_shared, 0, 1, 0, first_unit};
-  const int n_blocks = p.n_blocks > 0 ? p.n_blocks : side.weights.n_groups / kBlockGroups;
-  const int n_parts = (n_blocks + p.unit_blocks - 1) / p.unit_blocks;
+  Phase phase{.weights = side.weights.data,
+              .expert_bytes = side.weights.expert_bytes,
+              .format = side.weights.format,
+              .n_steps = side.weights.n_steps,
+              .input = side.input,
+              .input_pieces = static_cast<int>(side.input.stride / 8),
+              .out = side.out,
+              .out_pieces = static_cast<int>(side.out_stride / 8),
+              .is_shared = is_shared,
+              .n_blocks = 0,
+              .n_parts = 1,
+              .n_units = 0,
+              .first_unit = first_unit};
+  if (phase.weights == nullptr) return phase;
+  phase.n_blocks = p.n_blocks > 0 ? p.n_blocks : side.weights.n_groups / kBlockGroups;
+  phase.n_parts = (phase.n_blocks + p.unit_blocks - 1) / p.unit_blocks;
   const int n_tiles = is_shared ? (p.n_tokens + p.lists.tile_tokens - 1) / p.lists.tile_tokens
                                 : p.lists.counts->n_tiles;
-  return {side, is_shared, n_blocks, n_parts, n_tiles * n_parts, first_unit};
+  phase.n_units = n_tiles * phase.n_parts;
+  return phase;
 }
 
 struct Unit {
@@ -96,12 +117,11 @@ __device__ Unit unit_at(const PrefillParams& p, const Phase& phase, int index) {
   const int block_end = min(block + p.unit_blocks, phase.n_blocks);
   if (phase.is_shared) {
     const int first = tile * kTokens;
-    return {phase.side.weights.data,          nullptr, first,
-            min(p.n_tokens - first, kTokens), block,   block_end};
+    return {phase.weights, nullptr, first, min(p.n_tokens - first, kTokens), block, block_end};
   }
   const TokenTile of = p.lists.tiles[tile];
   const int begin = p.lists.begin[of.expert] + of.first;
-  return {phase.side.weights.data + of.expert * phase.side.weights.expert_bytes,
+  return {phase.weights + of.expert * phase.expert_bytes,
           p.lists.pairs + begin,
           0,
           min(p.lists.begin[of.expert + 1] - begin, kTokens),
@@ -121,7 +141,7 @@ class Producer {
  public:
   using Layout = StageLayout<kFormat, kTokens>;
 
-  __device__ Producer(const PrefillParams& p, const Phase& phase, std::byte* ring,
+  __device__ Producer(const PrefillParams& p, const Phase phase, std::byte* ring,
                       Barriers& barriers)
       : p_(p), phase_(phase), ring_(ring), barriers_(barriers) {}
 
@@ -130,17 +150,16 @@ class Producer {
          index += static_cast<int>(gridDim.x)) {
       const Unit unit = unit_at<kTokens>(p_, phase_, index);
       const int divisor = kProduct == Product::gate_up && !phase_.is_shared ? p_.top_k : 1;
-      const int row_pieces = static_cast<int>(phase_.side.input.stride / 8);
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
         const int row = row_of(unit, token_ + i * kRowStep);
-        row_[i] = row < 0 ? -1 : row / divisor * row_pieces;
+        row_[i] = row < 0 ? -1 : row / divisor * phase_.input_pieces;
       }
       if constexpr (kFormat == WeightFormat::fp8_block128) {
         const int row = thread_ < kTokens ? row_of(unit, thread_) : -1;
         scale_row_ = row < 0 ? -1 : row / divisor;
       }
-      const int n_stages = phase_.side.weights.n_steps / Layout::kSteps;
+      const int n_stages = phase_.n_steps / Layout::kSteps;
       for (int block = unit.block; block < unit.block_end; ++block) {
         for (int stage = 0; stage < n_stages; ++stage) bring(unit, p_.first_block + block, stage);
       }
@@ -159,7 +178,7 @@ class Producer {
       Barrier* const full = &barriers_.full[to_.slot];
       barrier_expect_bytes(full, kBlockGroups * Layout::kGroupBytes);
       const int64_t step_bytes = kGroupTiles * kStepBytes<kFormat>;
-      const int n_steps = phase_.side.weights.n_steps;
+      const int n_steps = phase_.n_steps;
 #pragma unroll
       for (int group = 0; group < kBlockGroups; ++group) {
         const int64_t step =
@@ -168,7 +187,7 @@ class Producer {
                   unit.weights + step * step_bytes, Layout::kGroupBytes, full);
       }
     }
-    const ExpertInput& input = phase_.side.input;
+    const ExpertInput& input = phase_.input;
     const auto* const from =
         reinterpret_cast<const uint4*>(input.rows) + stage * (Layout::kInputs / 8) + piece_;
     // Rows of a thread are 16 apart: their swizzle is the same.
@@ -195,7 +214,7 @@ class Producer {
   }
 
   const PrefillParams& p_;
-  const Phase& phase_;
+  const Phase phase_;
   std::byte* ring_;
   Barriers& barriers_;
   const int thread_ = static_cast<int>(threadIdx.x) % kGroupThreads;
@@ -272,7 +291,7 @@ __device__ uint4 staged(const std::byte* panel, int token, int piece) {
 
 // What the threads of a warpgroup that multiplies do.
 template <Product kProduct, WeightFormat kFormat, int kTokens>
-__device__ void consume(const PrefillParams& p, const Phase& phase, const Shared& s) {
+__device__ void consume(const PrefillParams& p, const Phase phase, const Shared s) {
   using Layout = StageLayout<kFormat, kTokens>;
   constexpr int kPieces = kPanelRowBytes / 16;
   constexpr int kRowStep = kGroupThreads / kPieces;
@@ -280,15 +299,16 @@ __device__ void consume(const PrefillParams& p, const Phase& phase, const Shared
   const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
   std::byte* const out = s.out + warpgroup * kOutBytes<kProduct, kTokens>;
   Barriers& barriers = s.barriers[phase.is_shared ? 0 : 1];
-  const bool has_scales = phase.side.input.scales != nullptr;
-  const int n_stages = phase.side.weights.n_steps / Layout::kSteps;
+  const bool has_scales = phase.input.scales != nullptr;
+  const int n_stages = phase.n_steps / Layout::kSteps;
   Cursor at;
   for (int index = phase.first_unit; index < phase.n_units; index += static_cast<int>(gridDim.x)) {
     const Unit unit = unit_at<kTokens>(p, phase, index);
-    int rows[kTokens / kRowStep];
+    int rows[kTokens / kRowStep];  // where they begin, in pieces; -1 for none
 #pragma unroll
     for (int i = 0; i < kTokens / kRowStep; ++i) {
-      rows[i] = row_of(unit, thread / kPieces + i * kRowStep);
+      const int row = row_of(unit, thread / kPieces + i * kRowStep);
+      rows[i] = row < 0 ? -1 : row * phase.out_pieces;
     }
     for (int block = unit.block; block < unit.block_end; ++block) {
       RowSums<kTokens> sums = {};
@@ -308,14 +328,14 @@ __device__ void consume(const PrefillParams& p, const Phase& phase, const Shared
       stage_out<kProduct, kTokens>(sums, out);
       sync_warpgroup(warpgroup);
       constexpr int kPanels = kProduct == Product::gate_up ? 1 : 2;
-      const int64_t column = (block * kConsumers + warpgroup) * kPanels * kPanelColumns;
+      uint4* const to = reinterpret_cast<uint4*>(phase.out) + thread % kPieces +
+                        (block * kConsumers + warpgroup) * kPanels * kPieces;
 #pragma unroll
       for (int i = 0; i < kTokens / kRowStep; ++i) {
         if (rows[i] < 0) continue;
-        Bf16* to = phase.side.out + rows[i] * phase.side.out_stride + column;
 #pragma unroll
         for (int panel = 0; panel < kPanels; ++panel) {
-          *reinterpret_cast<uint4*>(to + panel * kPanelColumns + thread % kPieces * 8) =
+          to[rows[i] + panel * kPieces] =
               staged<kProduct>(out + panel * kTokens * kPanelRowBytes,
                                thread / kPieces + i * kRowStep, thread % kPieces);
         }
@@ -340,7 +360,7 @@ __device__ __forceinline__ void run_format(Role role, const PrefillParams& p, co
 template <Product kProduct, int kTokens>
 __device__ __forceinline__ void run_phase(Role role, const PrefillParams& p, const Phase& phase,
                                           const Shared& s) {
-  switch (phase.side.weights.format) {
+  switch (phase.format) {
     case WeightFormat::bf16:
       return run_format<kProduct, kTokens, WeightFormat::bf16>(role, p, phase, s);
     case WeightFormat::fp8_block128:

@@ -103,7 +103,7 @@ Mixture begin_mixture(const Context& context, const ops::MoeExperts& args, const
   const int64_t n_shared = shape.shared_inner > 0 ? args.x[0] : 0;
   const ListSizes sizes{.n_pairs = args.experts.size(),
                         .n_experts = shape.n_experts,
-                        .tile_tokens = std::max(plan.tile_tokens, 1)};
+                        .tile_tokens = plan.tile_tokens};
   Mixture m{.routed = kind_of(args, bank.routed(), sizes.n_pairs, shape.inner, plan),
             .shared = kind_of(args, bank.shared(), n_shared, shape.shared_inner, plan),
             .x = {},
@@ -165,7 +165,8 @@ void run_decode(const Context& context, const ops::MoeExperts& args, const Exper
                       .shared = gate_up_side(context, m, m.shared),
                       .lists = m.lists,
                       .n_tokens = static_cast<int>(args.x[0]),
-                      .top_k = static_cast<int>(args.experts[1])};
+                      .top_k = static_cast<int>(args.experts[1]),
+                      .unit = 0};
   launch_gate_up(context, params, n_pairs);
   params.routed = down_side(context, args, m.routed);
   params.shared = down_side(context, args, m.shared);
@@ -184,6 +185,8 @@ void run_decode(const Context& context, const ops::MoeExperts& args, const Exper
 void run_prefill(const Context& context, const ops::MoeExperts& args, const ExpertsPlan& plan) {
   const int64_t n_pairs = args.experts.size();
   const int64_t stride = plan.blocks * kPromptBlockRows;
+  // Kernels count 16 bytes in 32 bits.
+  CHECK(n_pairs * std::max(stride, round_up(args.x[1], kInputStep)) / kVector <= INT32_MAX);
   const Mixture m =
       begin_mixture(context, args, plan, round_up(plan.partial_bytes, kBufferAlignment));
   list_experts(context, args, m);
