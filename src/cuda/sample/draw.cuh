@@ -94,56 +94,53 @@ __device__ inline Cut truncate(const Row& row, const Weights& weights) {
   uint32_t n_equal = 0;
   if (threadIdx.x == 0) row.shared.n_keys = 0;
   for (int digit = 0; digit < kDigits; ++digit) {
-    // Others may still read what was found in the digit before.
+    // Others may still read what was found in the digit before: everything is there twice.
     Histogram& histogram = row.shared.histogram[digit % 2];
     histogram.clear();
     __syncthreads();
     fill_histogram(row, weights, prefix, digit, &histogram);
     cluster_sync();
+    // A block merges its share of the bins, the highest by its first thread.
     constexpr int kBinsOfBlock = kBins / kBlocks;
-    const int first_bin = static_cast<int>(cluster_rank()) * kBinsOfBlock;
-    for (int i = static_cast<int>(threadIdx.x); i < kBinsOfBlock; i += kThreads) {
-      Above bin{};
-      for (int block = 0; block < kBlocks; ++block) {
-        bin = bin + row.of_block(block).histogram[digit % 2].bin(first_bin + i, prefix, digit);
-      }
-      row.shared.merged[i] = bin;
+    static_assert(kBinsOfBlock == kThreads);
+    const int rank = static_cast<int>(cluster_rank());
+    const int bin = rank * kBinsOfBlock + kBinsOfBlock - 1 - static_cast<int>(threadIdx.x);
+    Above own{};
+    for (int block = 0; block < kBlocks; ++block) {
+      own = own + row.of_block(block).histogram[digit % 2].bin(bin, prefix, digit);
+    }
+    const AboveSums sums = sums_of_threads(own, row.shared.scan);
+    if (threadIdx.x == 0) {
+      row.shared.bins_sum[digit % 2] = sums.all;
+      row.shared.found_bin[digit % 2].bin = -1;
     }
     cluster_sync();
-    Above own[kBinsOfThread];
-    for (int i = 0; i < kBinsOfThread; ++i) {
-      const int bin = bin_of_thread(i);
-      own[i] = row.of_block(bin / kBinsOfBlock).merged[bin % kBinsOfBlock];
+    Above higher{};
+    Above all{};
+    for (int block = 0; block < kBlocks; ++block) {
+      const Above of_block = row.of_block(block).bins_sum[digit % 2];
+      all = all + of_block;
+      if (block > rank) higher = higher + of_block;
     }
-    const Above higher = sum_of_higher_bins(own, row.shared.scan);
-    if (digit == 0) {
-      const Above all = sum_of_all_bins(row.shared.scan);
-      p_end = static_cast<double>(settings.top_p) * static_cast<double>(all.sum);
-    }
+    if (digit == 0) p_end = static_cast<double>(settings.top_p) * static_cast<double>(all.sum);
     const auto is_kept = [&](const Above& a) {
       return a.count == 0 ||
              ((settings.top_k <= 0 || a.count < static_cast<uint32_t>(settings.top_k)) &&
               (settings.top_p >= 1 || static_cast<double>(a.sum) < p_end));
     };
-    if (threadIdx.x == 0) row.shared.found = -1;
-    __syncthreads();
     // Bins from the highest down; the last whose higher ones leave room is the one.
-    Above at = above + higher;
-    for (int i = 0; i < kBinsOfThread; ++i) {
-      const Above next = at + own[i];
-      const int bin = bin_of_thread(i);
-      if (is_kept(at) && (bin == 0 || !is_kept(next))) {
-        row.shared.found = bin;
-        row.shared.found_above = at;
-        row.shared.warp_counts[0] = static_cast<int32_t>(own[i].count);
-      }
-      at = next;
+    const Above at = above + higher + sums.before;
+    if (is_kept(at) && (bin == 0 || !is_kept(at + own))) {
+      row.shared.found_bin[digit % 2] = {.bin = bin, .count = own.count, .above = at};
     }
-    __syncthreads();
-    prefix = with_digit(prefix, digit, static_cast<uint32_t>(row.shared.found));
-    above = row.shared.found_above;
-    n_equal = static_cast<uint32_t>(row.shared.warp_counts[0]);
-    cluster_sync();  // all have read the merged bins
+    cluster_sync();
+    Found found = row.of_block(0).found_bin[digit % 2];
+    for (int block = 1; block < kBlocks && found.bin < 0; ++block) {
+      found = row.of_block(block).found_bin[digit % 2];
+    }
+    prefix = with_digit(prefix, digit, static_cast<uint32_t>(found.bin));
+    above = found.above;
+    n_equal = found.count;
   }
   cut.value = __uint_as_float(prefix);
   double ties = n_equal;  // of weights equal to cut.value, those still kept

@@ -11,7 +11,6 @@ namespace quire::cuda::sampling {
 
 inline constexpr int kHistogramThreads = 256;
 inline constexpr int kBins = 2048;
-inline constexpr int kBinsOfThread = kBins / kHistogramThreads;
 inline constexpr int kDigits = 3;
 // A block's weights, at most: what the fields of a bin are wide enough for.
 inline constexpr int64_t kHistogramTokensMax = 32764;
@@ -99,15 +98,11 @@ __device__ inline KeyRange keys_of(uint32_t prefix, int digit) {
           exponent_bound(__uint_as_float(last), 1.0F, -82.0F)};
 }
 
-// The bins of a thread, from the highest down: those of thread 0 come first.
-__device__ inline int bin_of_thread(int i) {
-  return kBins - 1 - (static_cast<int>(threadIdx.x) * kBinsOfThread + i);
-}
-
-// Of the bins of the threads before this one. `shared` holds two values a warp.
-__device__ inline Above sum_of_higher_bins(const Above (&own)[kBinsOfThread], uint64_t* shared) {
-  Above mine{};
-  for (const Above& bin : own) mine = mine + bin;
+// Of the threads of the block before this one, and of all. `shared` holds two values a warp.
+struct AboveSums {
+  Above before, all;
+};
+__device__ inline AboveSums sums_of_threads(const Above& mine, uint64_t* shared) {
   Above sum = mine;
   for (int step = 1; step < kWarpSize; step *= 2) {
     const Above lower{__shfl_up_sync(kFullWarp, sum.count, step),
@@ -120,21 +115,13 @@ __device__ inline Above sum_of_higher_bins(const Above (&own)[kBinsOfThread], ui
     shared[2 * warp_of_thread() + 1] = sum.sum;
   }
   __syncthreads();
-  for (int warp = 0; warp < warp_of_thread(); ++warp) {
-    sum.count += static_cast<uint32_t>(shared[2 * warp]);
-    sum.sum += shared[2 * warp + 1];
-  }
-  return {sum.count - mine.count, sum.sum - mine.sum};
-}
-
-// Of all bins: after sum_of_higher_bins, with its `shared`.
-__device__ inline Above sum_of_all_bins(const uint64_t* shared) {
-  Above sum{};
+  AboveSums out{.before = {sum.count - mine.count, sum.sum - mine.sum}, .all = {}};
   for (int warp = 0; warp < kHistogramThreads / kWarpSize; ++warp) {
-    sum.count += static_cast<uint32_t>(shared[2 * warp]);
-    sum.sum += shared[2 * warp + 1];
+    const Above of_warp{static_cast<uint32_t>(shared[2 * warp]), shared[2 * warp + 1]};
+    out.all = out.all + of_warp;
+    if (warp < warp_of_thread()) out.before = out.before + of_warp;
   }
-  return sum;
+  return out;
 }
 
 }  // namespace quire::cuda::sampling

@@ -40,15 +40,23 @@ struct Summary {
   int32_t is_finite;
 };
 
+// The bin of a digit that the search goes on in.
+struct Found {
+  int32_t bin;  // -1: none of the block's
+  uint32_t count;
+  Above above;
+};
+
 struct Shared {
   Summary summary;
-  Best next[2];                   // turns of the top list
-  double sums[kWarps];            // of the segments
-  int32_t ties[kWarps];           // of the segments
-  Histogram histogram[2];         // of a digit and of the next
-  Above merged[kBins / kBlocks];  // the block's bins, of all blocks
-  uint32_t keys[kKeysMax];        // of the share, those that begin with the first digit
-  int32_t n_keys;                 // found; more than kKeysMax are not kept
+  Best next[2];             // turns of the top list
+  double sums[kWarps];      // of the segments
+  int32_t ties[kWarps];     // of the segments
+  Histogram histogram[2];   // of a digit and of the next
+  Found found_bin[2];       // the same
+  Above bins_sum[2];        // of the block's bins: the same
+  uint32_t keys[kKeysMax];  // of the share, those that begin with the first digit
+  int32_t n_keys;           // found; more than kKeysMax are not kept
   // Of this block alone.
   Summary summaries[kBlocks];  // of the row's blocks
   Best bests[kWarps];
@@ -56,7 +64,6 @@ struct Shared {
   double all_sums[kSegments];
   int32_t warp_counts[kWarps];
   uint64_t scan[2 * kWarps];
-  Above found_above;
   int32_t found;
 };
 

@@ -189,7 +189,7 @@ __device__ void keep_token(const Params& p, int32_t token) {
            blockIdx.y] = token;
 }
 
-// Work of a cluster: one row. Grid (8, n_rows), clusters of 8, 256 threads, 44 KB of shared memory:
+// Work of a cluster: one row. Grid (8, n_rows), clusters of 8, 256 threads, 38 KB of shared memory:
 // 64 rows are all there at once. Reads the row once when greedy; a draw twice more; top-k and top-p
 // twice more, and a third time when few logits are far apart; each of top_logprobs once more. All
 // but the first come from the second-level cache.
