@@ -14,9 +14,11 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kKeyWarp = kWarps - 1;     // has the shared key while the others have the latent
-constexpr int kQueryMax = 8 * kThreads;  // values of a query, in append_latent
-constexpr int kValuesMax = 1024;         // of a token's row there
+constexpr int kKeyWarp = kWarps - 1;      // has the shared key beside some of the latent
+constexpr int kLatentMax = 2 * kThreads;  // values of a latent that the block holds, in pairs
+constexpr int kSumWarps = kLatentMax / 8 / kWarpSize;  // that add up eight values a thread
+constexpr int kQueryMax = 8 * kThreads;                // values of a query, in append_latent
+constexpr int kValuesMax = 1024;                       // of a token's row there
 
 // Where the rows of a step go.
 struct Destination {
@@ -137,76 +139,72 @@ __device__ float amax_of(uint32_t pair) {
 }
 
 // Two e4m3, the first in the low byte.
-__device__ uint32_t cast_pair(uint32_t pair, float scale, int bits_dropped) {
+__device__ uint16_t cast_pair(uint32_t pair, float scale, int bits_dropped) {
   const float2 value = floats_of(pair);
   const uint32_t low = drop_bits(to_e4m3(__fdiv_rn(value.x, scale)), bits_dropped);
   const uint32_t high = drop_bits(to_e4m3(__fdiv_rn(value.y, scale)), bits_dropped);
-  return low | high << 8;
+  return static_cast<uint16_t>(low | high << 8);
 }
 
-// The row of the cache that the block has in registers: eight values of the latent a thread, or a
-// pair of the key a lane of the last warp; zeros past their ends. `shared` holds kWarps values.
-__device__ void store_registers(const Destination& to, const Place& at, uint4 latent, uint32_t key,
-                                float* shared) {
-  const PagedBlocks& kv = to.kv;
-  const bool has_key = warp_of_thread() == kKeyWarp;
-  const int lane = lane_of_thread();
+// What the warps of append_registers tell each other.
+struct RowExchange {
+  float sum[kSumWarps];
+  alignas(16) float amax[kWarps];
+};
+
+// append_latent's row of the cache where all of it fits registers: a pair of the latent a thread,
+// and a pair of the key a lane of the last warp. Places are looked up while the row is on its way.
+__device__ void append_registers(const LatentParams& p, int64_t token, RowExchange* exchange) {
+  const PagedBlocks& kv = p.to.kv;
   const auto thread = static_cast<int>(threadIdx.x);
-  const int first = has_key ? kv.latent_dim + 2 * lane : 8 * thread;
-  const bool writes = at.block != nullptr && first < (has_key ? kv.values() : kv.latent_dim);
-  const int64_t value = int64_t{at.slot} * kv.values() + first;
-  if (kv.format == KvFormat::bf16) {
-    if (!writes) return;
-    bf16* out = reinterpret_cast<bf16*>(at.block) + value;
-    if (has_key) {
-      *reinterpret_cast<uint32_t*>(out) = key;
-    } else {
-      *reinterpret_cast<uint4*>(out) = latent;
-    }
-    return;
-  }
-  float amax = amax_of(key);
-  for (const uint32_t pair : {latent.x, latent.y, latent.z, latent.w}) {
-    amax = fmaxf(amax, amax_of(pair));
-  }
-  amax = warp_max(amax);
-  if (lane == 0) shared[warp_of_thread()] = amax;
-  __syncthreads();
-  if (!has_key) {
-    for (int warp = 0; warp < kKeyWarp; ++warp) amax = fmaxf(amax, shared[warp]);
-  }
-  if (!writes) return;
-  const float scale = e4m3_scale(amax);
-  auto* out = reinterpret_cast<uint8_t*>(at.block) + value;
-  const auto cast = [&](uint32_t pair) { return cast_pair(pair, scale, to.bits_dropped); };
-  if (has_key) {
-    *reinterpret_cast<uint16_t*>(out) = static_cast<uint16_t>(cast(key));
-  } else {
-    *reinterpret_cast<uint2*>(out) = {cast(latent.x) | cast(latent.y) << 16,
-                                      cast(latent.z) | cast(latent.w) << 16};
-  }
-  if (thread == 0) scales_of(kv, at)[0] = scale;
-  if (has_key && lane == 0) scales_of(kv, at)[1] = scale;
-}
-
-// append_latent's row of the cache where all of it fits registers. Places are looked up while the
-// row is on its way.
-__device__ void append_registers(const LatentParams& p, int64_t token, float* sums, float* maxima) {
-  const bf16* kv_a = p.kv_a + token * p.kv_a_stride;
-  const int latent_dim = p.to.kv.latent_dim;
-  const bool has_key = warp_of_thread() == kKeyWarp;
-  const uint4 weight = load_vector(p.kv_a_norm, latent_dim);
+  const int lane = lane_of_thread();
+  const bool has_latent = 2 * thread < kv.latent_dim;
+  const bool has_key = warp_of_thread() == kKeyWarp && lane < p.tables.n_pairs;
+  const uint32_t weight = has_latent ? reinterpret_cast<const uint32_t*>(p.kv_a_norm)[thread] : 0;
   wait_for_earlier_kernels();
-  uint4 latent = load_vector(kv_a, latent_dim);
+  const bf16* kv_a = p.kv_a + token * p.kv_a_stride;
+  const uint4 vector = load_vector(kv_a, kv.latent_dim);  // for the sum, in the order of `norm`
+  uint32_t latent = has_latent ? reinterpret_cast<const uint32_t*>(kv_a)[thread] : 0;
   uint32_t key = 0;
-  if (has_key && lane_of_thread() < p.tables.n_pairs) {
-    const int64_t at = table_row(p.tables, token) + lane_of_thread();
-    key = reinterpret_cast<const uint32_t*>(kv_a + latent_dim)[lane_of_thread()];
+  if (has_key) {
+    const int64_t at = table_row(p.tables, token) + lane;
+    key = reinterpret_cast<const uint32_t*>(kv_a + kv.latent_dim)[lane];
     rotate_in_place(reinterpret_cast<bf16*>(&key), p.tables.cos[at], p.tables.sin[at]);
   }
-  const Place place = place_of(p.to, token);
-  norm(latent, weight, latent_dim, p.eps, sums);
-  store_registers(p.to, place, latent, key, maxima);
+  const auto [block, slot] = place_of(p.to, token);
+  if (warp_of_thread() < kSumWarps) {
+    const float sum = warp_sum(sum_of_squares(vector));
+    if (lane == 0) exchange->sum[warp_of_thread()] = sum;
+  }
+  __syncthreads();
+  float sum = exchange->sum[0];
+  for (int warp = 1; warp < kSumWarps; ++warp) sum += exchange->sum[warp];
+  const float factor = norm_factor(sum, kv.latent_dim, p.eps);
+  latent = scale_pair(latent, weight, factor);
+
+  const int64_t row = int64_t{slot} * kv.values();
+  if (kv.format == KvFormat::bf16) {
+    if (block == nullptr) return;
+    bf16* out = reinterpret_cast<bf16*>(block) + row;
+    if (has_latent) reinterpret_cast<uint32_t*>(out)[thread] = latent;
+    if (has_key) reinterpret_cast<uint32_t*>(out + kv.latent_dim)[lane] = key;
+    return;
+  }
+  float amax = warp_max(amax_of(latent));
+  if (lane == 0) exchange->amax[warp_of_thread()] = amax;
+  const float key_scale = e4m3_scale(warp_max(amax_of(key)));
+  __syncthreads();
+  if (block == nullptr) return;
+  for (int warp = 0; warp < kWarps; ++warp) amax = fmaxf(amax, exchange->amax[warp]);
+  const float scale = e4m3_scale(amax);
+  auto* out = reinterpret_cast<uint8_t*>(block) + row;
+  const int bits = p.to.bits_dropped;
+  if (has_latent) reinterpret_cast<uint16_t*>(out)[thread] = cast_pair(latent, scale, bits);
+  if (has_key) {
+    reinterpret_cast<uint16_t*>(out + kv.latent_dim)[lane] = cast_pair(key, key_scale, bits);
+    if (lane == 0) scales_of(kv, {block, slot})[1] = key_scale;
+  }
+  if (thread == 0) scales_of(kv, {block, slot})[0] = scale;
 }
 
 // The same for any shape.
@@ -246,13 +244,13 @@ __device__ void norm_query(const LatentParams& p, int64_t token, float* sums) {
 __global__ __launch_bounds__(kThreads) void append_latent_kernel(
     const __grid_constant__ LatentParams p) {
   __shared__ float sums[kNormWarpsMax];
-  __shared__ float maxima[kWarps];
+  __shared__ RowExchange exchange;
   let_next_kernel_begin();
   const int64_t token = blockIdx.x;
   if (blockIdx.y == 1) {
     norm_query(p, token, sums);
   } else if (p.row_in_registers) {
-    append_registers(p, token, sums, maxima);
+    append_registers(p, token, &exchange);
   } else {
     append_values(p, token, sums);
   }
@@ -266,7 +264,7 @@ bool is_at_16(const Bf16* p, int64_t stride) {
 bool row_fits_registers(const ops::AppendLatent& args) {
   const int64_t latent_dim = args.kv_a_norm[0];
   const int64_t rope_dim = args.kv_a[1] - latent_dim;
-  return fits_norm(latent_dim, kKeyWarp * kWarpSize) && rope_dim <= 2 * kWarpSize &&
+  return fits_norm(latent_dim, kLatentMax / 8) && rope_dim <= 2 * kWarpSize &&
          args.kv_a[1] % 8 == 0 && is_at_16(args.kv_a.data, args.kv_a.stride[0]) &&
          is_at_16(args.kv_a_norm.data, 0);
 }

@@ -52,19 +52,32 @@ __device__ inline float sum_of_row(float x, float* shared) {
   return warp_sum(lane_of_thread() < n_warps ? shared[lane_of_thread()] : 0.0F);
 }
 
-// x = rms_norm(x, weight), by all threads of the block: thread i has values [8 * i, + 8) of both,
-// zeros past the end of the row.
-__device__ inline void norm(uint4& x, uint4 weight, int64_t dim, float eps, float* shared) {
+// Of a thread's eight values, in order.
+__device__ inline float sum_of_squares(uint4 x) {
   float sum = 0;
   for (const uint32_t pair : {x.x, x.y, x.z, x.w}) {
     const float2 value = floats_of(pair);
     sum += value.x * value.x;
     sum += value.y * value.y;
   }
-  const float factor = norm_factor(sum_of_row(sum, shared), dim, eps);
-  x = combine(x, weight, [factor](float value, float w) {
-    return __bfloat162float(__float2bfloat16_rn(value * factor)) * w;
-  });
+  return sum;
+}
+
+// A normalised pair: rounded before its weights, and after.
+__device__ inline uint32_t scale_pair(uint32_t pair, uint32_t weight, float factor) {
+  const float2 value = floats_of(pair);
+  const float2 w = floats_of(weight);
+  return bits_of(
+      __floats2bfloat162_rn(__bfloat162float(__float2bfloat16_rn(value.x * factor)) * w.x,
+                            __bfloat162float(__float2bfloat16_rn(value.y * factor)) * w.y));
+}
+
+// x = rms_norm(x, weight), by all threads of the block: thread i has values [8 * i, + 8) of both,
+// zeros past the end of the row.
+__device__ inline void norm(uint4& x, uint4 weight, int64_t dim, float eps, float* shared) {
+  const float factor = norm_factor(sum_of_row(sum_of_squares(x), shared), dim, eps);
+  x = {scale_pair(x.x, weight.x, factor), scale_pair(x.y, weight.y, factor),
+       scale_pair(x.z, weight.z, factor), scale_pair(x.w, weight.w, factor)};
 }
 
 // The vector of eight values that the thread has of a row, which fits.
