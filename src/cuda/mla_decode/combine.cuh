@@ -24,27 +24,31 @@ __device__ inline void weigh_parts(const PartialSums& partial, const Slice& slic
                                    CombineScratch* s) {
   constexpr int kOfLane = kPartsMax / kWarpSize;
   constexpr int kHeads = kHeadTile / kGroupWarps;  // of a warp
+  const int n_parts = slice.parts.n_parts;
   const int lane = lane_of_thread();
   const int head = kHeads * (warp_of_thread() % kGroupWarps);
   static_assert(kHeads == 2);
   float4 softmax[kOfLane];  // {largest, total} of both heads
 #pragma unroll
   for (int i = 0; i < kOfLane; ++i) {
+    if (kWarpSize * i >= n_parts) break;
     const int part = lane + kWarpSize * i;
     softmax[i] = {-INFINITY, 0, -INFINITY, 0};
-    if (part >= slice.parts.n_parts) continue;
+    if (part >= n_parts) continue;
     softmax[i] = __ldcg(reinterpret_cast<const float4*>(
         &partial.softmax[partial.index_of(slice.parts, part, head_group) * kHeadTile + head]));
   }
   float2 largest{-INFINITY, -INFINITY};
 #pragma unroll
   for (int i = 0; i < kOfLane; ++i) {
+    if (kWarpSize * i >= n_parts) break;
     largest = {fmaxf(largest.x, softmax[i].x), fmaxf(largest.y, softmax[i].z)};
   }
   largest = {warp_max(largest.x), warp_max(largest.y)};
   float2 total{0, 0};
 #pragma unroll
   for (int i = 0; i < kOfLane; ++i) {
+    if (kWarpSize * i >= n_parts) break;
     softmax[i].x = exp2_fast(softmax[i].x - largest.x);
     softmax[i].z = exp2_fast(softmax[i].z - largest.y);
     total.x += softmax[i].x * softmax[i].y;
@@ -54,7 +58,7 @@ __device__ inline void weigh_parts(const PartialSums& partial, const Slice& slic
 #pragma unroll
   for (int i = 0; i < kOfLane; ++i) {
     const int part = lane + kWarpSize * i;
-    if (part >= slice.parts.n_parts) continue;
+    if (part >= n_parts) break;
     *reinterpret_cast<float2*>(&s->weight[part][head]) = {softmax[i].x * inverse.x,
                                                           softmax[i].z * inverse.y};
   }
@@ -111,26 +115,40 @@ __device__ inline void combine_slice(const PartialSums& partial, const DecodeOut
         }
       }
     }
-    if (turns > 1) {
+    // Turns of a warp are added up by the warp, and then those of the four warps.
+#pragma unroll 1
+    for (int step = columns; step < kWarpSize; step *= 2) {
+#pragma unroll
+      for (int v = 0; v < 2; ++v) {
+        sum[v].x += __shfl_xor_sync(kFullWarp, sum[v].x, step);
+        sum[v].y += __shfl_xor_sync(kFullWarp, sum[v].y, step);
+        sum[v].z += __shfl_xor_sync(kFullWarp, sum[v].z, step);
+        sum[v].w += __shfl_xor_sync(kFullWarp, sum[v].w, step);
+      }
+    }
+    const int pitch = max(columns, kWarpSize);
+    const int rows = kGroupThreads / pitch;
+    if (rows > 1) {
       s->sum[0][thread] = sum[0];
       s->sum[1][thread] = sum[1];
       group_sync(group);
     }
-    // Turn 0 has the first vector, turn 1 the second one, the only turn both.
+    // The first row has the first vector, the second row the other, the only one both.
 #pragma unroll
     for (int v = 0; v < 2; ++v) {
-      if (!is_there[v] || turn != (turns > 1 ? v : 0)) continue;
-      const int column = thread % columns;
+      if (!is_there[v] || thread / pitch != (rows > 1 ? v : 0) || thread % pitch >= columns)
+        continue;
+      float4 all = sum[v];
+      if (rows > 1) all = s->sum[v][thread % pitch];
 #pragma unroll 1
-      for (int from = 0; turns > 1 && from < min(turns, n_parts); ++from) {
-        const float4 more = s->sum[v][from * columns + column];
-        if (from == 0) sum[v] = {0, 0, 0, 0};
-        sum[v] = {sum[v].x + more.x, sum[v].y + more.y, sum[v].z + more.z, sum[v].w + more.w};
+      for (int row = 1; row < rows; ++row) {
+        const float4 more = s->sum[v][row * pitch + thread % pitch];
+        all = {all.x + more.x, all.y + more.y, all.z + more.z, all.w + more.w};
       }
       OutputRows<kFormat>(out, slice.token, head_group, vector + v * columns, {1, 1})
-          .store(latent_of_vector(vector + v * columns), sum[v]);
+          .store(latent_of_vector(vector + v * columns), all);
     }
-    if (turns > 1) group_sync(group);
+    if (rows > 1) group_sync(group);
   }
 }
 

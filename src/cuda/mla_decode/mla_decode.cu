@@ -51,7 +51,7 @@ struct Shared {
   Barrier full[kGroups][kStages];
   Barrier query[kStages];  // the same, of a query: both groups wait for it
   Barrier empty[kStages];
-  Barrier left, taken;  // the sums of group 1, for group 0
+  Barrier taken;  // the sums of group 1, by group 0
 };
 
 // A place in the ring of stages, and which time round.
@@ -152,6 +152,14 @@ struct LeftSums {
   float4 out[kSumVectors];
   float2 softmax[kHeadTile];  // {largest, total}
 };
+
+// Group 1 has left its sums; group 0 waits for them.
+__device__ inline void sums_left() {
+  asm volatile("bar.arrive 4, %0;" ::"n"(kGroups * kGroupThreads) : "memory");
+}
+__device__ inline void wait_for_sums() {
+  asm volatile("bar.sync 4, %0;" ::"n"(kGroups * kGroupThreads) : "memory");
+}
 
 // A group that is done with a part: totals over all of its tokens, sums in their true size.
 __device__ inline void finish_sums(int group, GroupExchange* exchange, Sums* sums) {
@@ -300,7 +308,7 @@ __device__ void consume(const Params& p, Shared<kFormat>& s, const Share& share,
   Turn<PageShape<kFormat>::kStages> turn;
   uint32_t phases = 0;   // of this group's `full`, a bit a stage
   uint32_t queries = 0;  // of `query`
-  uint32_t merges = 0;
+  uint32_t merges = 0;   // of group 1
   Query query;
   PartWalk walk(p.plan, share);
   Part part;
@@ -347,17 +355,15 @@ __device__ void consume(const Params& p, Shared<kFormat>& s, const Share& share,
         barrier_wait(&s.taken, (merges & 1) ^ 1);
         leave_sums(sums, thread, power, left);
         fence_async_proxy();
-        __syncwarp();
-        if (lane == 0) barrier_arrive(&s.left);
+        sums_left();
         ++merges;
         continue;
       }
       constexpr int kStages = PageShape<kFormat>::kStages;
       const int behind = n_pages % 2 == 0 ? 1 : 2;  // how long ago that page was
       const int stage = (turn.stage + 2 * kStages - behind) % kStages;
-      barrier_wait(&s.left, merges & 1);
+      wait_for_sums();
       take_sums(*reinterpret_cast<const LeftSums*>(s.pages[stage]), thread, power, &sums);
-      ++merges;
       power = 1;
       leave_page(&s.empty[stage]);
       if (lane == 0) barrier_arrive(&s.taken);
@@ -406,7 +412,6 @@ __global__ __launch_bounds__(kThreads, 1) void mla_decode_kernel(const __grid_co
       barrier_init(&s.query[i], 1);
       barrier_init(&s.empty[i], kGroups * kGroupWarps);
     }
-    barrier_init(&s.left, kGroupWarps);
     barrier_init(&s.taken, kGroupWarps);
     barrier_init_done();
   }
