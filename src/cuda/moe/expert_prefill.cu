@@ -27,6 +27,7 @@ static_assert(kBlockGroups * kGroupTiles * kTileRows == kPromptBlockRows);
 static_assert(kBlockGroups == kConsumers * kWarpgroupGroups);
 
 enum class Product { gate_up, down };
+enum class Experts : bool { routed = false, shared = true };
 
 // Outputs of a warpgroup on their way: [64 of inner, or twice 64 outputs][tokens][128 bytes].
 template <Product kProduct, int kTokens>
@@ -45,7 +46,7 @@ struct Barriers {
 struct Shared {
   std::byte* ring;
   std::byte* out;
-  Barriers* barriers;  // [2]
+  Barriers* barriers;  // [2] of the shared expert, of the routed ones
 };
 
 // Counts through a ring of stages.
@@ -70,14 +71,15 @@ struct Phase {
   int input_pieces;  // of 16 bytes, from a row of inputs to the next
   Bf16* out;
   int out_pieces;  // the same of outputs
-  bool is_shared;
+  Experts experts;
   int n_blocks;
   int n_parts;  // units of a tile
   int n_units;
   int first_unit;  // of this thread block
 };
 
-__device__ Phase phase_of(const PrefillParams& p, bool is_shared, int first_unit) {
+__device__ Phase phase_of(const PrefillParams& p, Experts experts, int first_unit) {
+  const bool is_shared = experts == Experts::shared;
   const ExpertSide& side = is_shared ? p.shared : p.routed;
   Phase phase{.weights = side.weights.data,
               .expert_bytes = side.weights.expert_bytes,
@@ -87,7 +89,7 @@ __device__ Phase phase_of(const PrefillParams& p, bool is_shared, int first_unit
               .input_pieces = static_cast<int>(side.input.stride / 8),
               .out = side.out,
               .out_pieces = static_cast<int>(side.out_stride / 8),
-              .is_shared = is_shared,
+              .experts = experts,
               .n_blocks = 0,
               .n_parts = 1,
               .n_units = 0,
@@ -115,7 +117,7 @@ __device__ Unit unit_at(const PrefillParams& p, const Phase& phase, int index) {
   const int tile = index / phase.n_parts;
   const int block = index % phase.n_parts * p.unit_blocks;
   const int block_end = min(block + p.unit_blocks, phase.n_blocks);
-  if (phase.is_shared) {
+  if (phase.experts == Experts::shared) {
     const int first = tile * kTokens;
     return {phase.weights, nullptr, first, min(p.n_tokens - first, kTokens), block, block_end};
   }
@@ -149,7 +151,8 @@ class Producer {
     for (int index = phase_.first_unit; index < phase_.n_units;
          index += static_cast<int>(gridDim.x)) {
       const Unit unit = unit_at<kTokens>(p_, phase_, index);
-      const int divisor = kProduct == Product::gate_up && !phase_.is_shared ? p_.top_k : 1;
+      const int divisor =
+          kProduct == Product::gate_up && phase_.experts == Experts::routed ? p_.top_k : 1;
 #pragma unroll
       for (int i = 0; i < kRows; ++i) {
         const int row = row_of(unit, token_ + i * kRowStep);
@@ -298,7 +301,7 @@ __device__ void consume(const PrefillParams& p, const Phase phase, const Shared 
   const int warpgroup = static_cast<int>(threadIdx.x) / kGroupThreads;
   const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
   std::byte* const out = s.out + warpgroup * kOutBytes<kProduct, kTokens>;
-  Barriers& barriers = s.barriers[phase.is_shared ? 0 : 1];
+  Barriers& barriers = s.barriers[phase.experts == Experts::shared ? 0 : 1];
   const bool has_scales = phase.input.scales != nullptr;
   const int n_stages = phase.n_steps / Layout::kSteps;
   Cursor at;
@@ -350,7 +353,8 @@ template <Product kProduct, int kTokens, WeightFormat kFormat>
 __device__ __forceinline__ void run_format(Role role, const PrefillParams& p, const Phase& phase,
                                            const Shared& s) {
   if (role == Role::produce) {
-    Producer<kProduct, kFormat, kTokens>(p, phase, s.ring, s.barriers[phase.is_shared ? 0 : 1])
+    Producer<kProduct, kFormat, kTokens>(p, phase, s.ring,
+                                         s.barriers[phase.experts == Experts::shared ? 0 : 1])
         .run();
   } else {
     consume<kProduct, kFormat, kTokens>(p, phase, s);
@@ -374,12 +378,12 @@ template <Product kProduct, int kTokens>
 __device__ __forceinline__ void run_role(Role role, const PrefillParams& p, const Shared& s) {
   const auto n = static_cast<int>(gridDim.x);
   const auto block = static_cast<int>(blockIdx.x);
-  const Phase shared = phase_of(p, true, block);
+  const Phase shared = phase_of(p, Experts::shared, block);
   if (shared.n_units > 0) run_phase<kProduct, kTokens>(role, p, shared, s);
   __syncthreads();  // the ring is free
   // Blocks that had less of the shared expert begin with the first units of the routed ones.
-  run_phase<kProduct, kTokens>(role, p, phase_of(p, false, (block + n - shared.n_units % n) % n),
-                               s);
+  run_phase<kProduct, kTokens>(
+      role, p, phase_of(p, Experts::routed, (block + n - shared.n_units % n) % n), s);
 }
 
 // Units of (tile of tokens, 256 rows of weights) go round the blocks. A warpgroup brings stages of

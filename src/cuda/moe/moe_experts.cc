@@ -64,11 +64,11 @@ Kind kind_of(const ops::MoeExperts& args, const PackedExperts& weights, int64_t 
           .activation = is_fp8 ? args.activation : Activation::bf16};
 }
 
-// Of everything but the partial sums.
-int64_t bytes_of(const ops::MoeExperts& args, const Kind& kind) {
+// Of inner values.
+int64_t bytes_of(const Kind& kind) {
   int64_t bytes = Workspace::bytes_of<Bf16>(kind.n_rows * kind.inner);
   if (kind.activation == Activation::fp8_group128) {
-    bytes += quantised_bytes(args.x[0], kind.hidden) + quantised_bytes(kind.n_rows, kind.inner);
+    bytes += quantised_bytes(kind.n_rows, kind.inner);
   }
   return bytes;
 }
@@ -109,7 +109,10 @@ Mixture begin_mixture(const Context& context, const ops::MoeExperts& args, const
             .x = {},
             .lists = {}};
   Workspace& workspace = *context.workspace;
-  workspace.begin(bytes_of(args, m.routed) + bytes_of(args, m.shared) +
+  const bool is_rounded = m.routed.activation == Activation::fp8_group128 ||
+                          m.shared.activation == Activation::fp8_group128;
+  workspace.begin(bytes_of(m.routed) + bytes_of(m.shared) +
+                  (is_rounded ? quantised_bytes(args.x[0], m.routed.hidden) : 0) +
                   Workspace::bytes_of<Bf16>(args.x[0] * m.routed.hidden) + lists_bytes(sizes) +
                   more_bytes);
   for (Kind* kind : {&m.routed, &m.shared}) {
@@ -127,14 +130,26 @@ Mixture begin_mixture(const Context& context, const ops::MoeExperts& args, const
   return m;
 }
 
-ExpertSide gate_up_side(const Context& context, const Mixture& m, const Kind& kind) {
+struct Sides {
+  ExpertSide routed, shared;
+};
+
+ExpertSide gate_up_side(const Kind& kind, const ExpertInput& input) {
   if (kind.n_rows == 0) return {};
   return {.weights = kind.weights.gate_up,
-          .input = input_of(context, m.x, kind.activation),
+          .input = input,
           .n_out = static_cast<int>(kind.inner),
           .out_stride = kind.inner,
           .out = kind.gated,
           .partial = nullptr};
+}
+
+// The input is rounded once for both.
+Sides gate_up_sides(const Context& context, const Mixture& m) {
+  const ExpertInput routed = input_of(context, m.x, m.routed.activation);
+  const bool is_same = m.shared.n_rows == 0 || m.shared.activation == m.routed.activation;
+  return {gate_up_side(m.routed, routed),
+          gate_up_side(m.shared, is_same ? routed : input_of(context, m.x, m.shared.activation))};
 }
 
 // Without its output.
@@ -161,8 +176,9 @@ void run_decode(const Context& context, const ops::MoeExperts& args, const Exper
   const Mixture m = begin_mixture(context, args, plan, partial_bytes);
   list_experts(context, args, m);
   auto* partial = context.workspace->take<float>((n_pairs + args.x[0]) * hidden);
-  DecodeParams params{.routed = gate_up_side(context, m, m.routed),
-                      .shared = gate_up_side(context, m, m.shared),
+  const Sides gate_up = gate_up_sides(context, m);
+  DecodeParams params{.routed = gate_up.routed,
+                      .shared = gate_up.shared,
                       .lists = m.lists,
                       .n_tokens = static_cast<int>(args.x[0]),
                       .top_k = static_cast<int>(args.experts[1]),
@@ -191,8 +207,9 @@ void run_prefill(const Context& context, const ops::MoeExperts& args, const Expe
       begin_mixture(context, args, plan, round_up(plan.partial_bytes, kBufferAlignment));
   list_experts(context, args, m);
   auto* partial = context.workspace->take<Bf16>((n_pairs + args.x[0]) * stride);
-  PrefillParams params{.routed = gate_up_side(context, m, m.routed),
-                       .shared = gate_up_side(context, m, m.shared),
+  const Sides gate_up = gate_up_sides(context, m);
+  PrefillParams params{.routed = gate_up.routed,
+                       .shared = gate_up.shared,
                        .lists = m.lists,
                        .n_tokens = static_cast<int>(args.x[0]),
                        .top_k = static_cast<int>(args.experts[1]),
