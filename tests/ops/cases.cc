@@ -87,6 +87,9 @@ std::vector<LinearCase> linear_cases() {
   each_format({33, 1152, 200, any});
   each_format({64, 640, 65, any});
   each_format({1, 7168, 96, any});
+  // More of a sum than a block's ring holds; several tiles of tokens.
+  each_format({33, 7168, 16, any});
+  each_format({260, 640, 24, any});
   for (const Values values : {Values::outliers, Values::denormal, Values::large, Values::zero}) {
     LinearCase c{5, 256, 19, any};
     c.values = values;
