@@ -267,7 +267,9 @@ TEST_P(AttentionTest, ByHeadMatchesTheReference) {
                {128, 128}},
           Case{{format, 512, 64, 8, {{0, 70}, {300, 301}}}, {32, 32}},
           Case{{format, 32, 16, 5, {{100, 240}, {0, 9}}}, {16, 24}},
-          Case{{format, 32, 16, 16, {{0, 257}}}, {64, 48}}}) {
+          Case{{format, 32, 16, 16, {{0, 257}}}, {64, 48}},
+          // Few queries and many keys, which may be split.
+          Case{{format, 32, 16, 2, {{9, 10}, {1100, 1130}, {0, 90}}}, {32, 32}}}) {
       SCOPED_TRACE(describe(c.cache));
       ByHead by_head(rng, c.cache, c.dims);
       const HostArray<Bf16, 3> found = by_head.run(backend());

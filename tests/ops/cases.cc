@@ -286,7 +286,7 @@ TokenRows Cache::rows(const TokenRows& copies) const {
   for (size_t r = 1; r < row_begin.values.size(); ++r) {
     const int32_t end = row_begin.values[r];
     const int32_t n = end - row_begin.values[r - 1];
-    out.count_row(n, n == 0 ? 0 : position.values[static_cast<size_t>(end) - 1] + 1);
+    if (n > 0) out.count_row(n, position.values[static_cast<size_t>(end) - 1] + 1);
   }
   return out;
 }

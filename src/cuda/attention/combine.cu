@@ -43,15 +43,23 @@ __global__ __launch_bounds__(kThreads) void combine_kernel(const __grid_constant
 
 }  // namespace
 
-SplitResults take_splits(const Context& context, const SplitShape& shape) {
+int64_t bytes_of_splits(const SplitShape& shape) {
   const int64_t n = shape.n_tokens * shape.n_heads * shape.n_splits;
-  Workspace& workspace = *context.workspace;
-  workspace.begin(Workspace::bytes_of<float>(n * shape.dim) + 2 * Workspace::bytes_of<float>(n));
+  return Workspace::bytes_of<float>(n * shape.dim) + 2 * Workspace::bytes_of<float>(n);
+}
+
+SplitResults take_splits(Workspace& workspace, const SplitShape& shape) {
+  const int64_t n = shape.n_tokens * shape.n_heads * shape.n_splits;
   SplitResults out{.shape = shape};
   out.sum = workspace.take<float>(n * shape.dim);
   out.total = workspace.take<float>(n);
   out.largest = workspace.take<float>(n);
   return out;
+}
+
+SplitResults take_splits(const Context& context, const SplitShape& shape) {
+  context.workspace->begin(bytes_of_splits(shape));
+  return take_splits(*context.workspace, shape);
 }
 
 void combine(const Context& context, const SplitResults& splits, const View<Bf16, 3>& out) {

@@ -564,12 +564,7 @@ void absorbed_tiles(const Context& context, const ops::MlaAttention& args) {
       break;
   }
   if (p.n_splits == 1) return;
-  SplitResults chunks = p.splits;
-  const int64_t lone_splits = n_lone * n_heads * p.n_splits;
-  chunks.sum += lone_splits * p.kv.latent_dim;
-  chunks.total += lone_splits;
-  chunks.largest += lone_splits;
-  combine(context, chunks, args.out.rows(n_lone, n_tokens - n_lone));
+  combine(context, p.splits.from(n_lone), args.out.rows(n_lone, n_tokens - n_lone));
 }
 
 }  // namespace quire::cuda

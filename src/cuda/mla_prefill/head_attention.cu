@@ -11,6 +11,7 @@
 #include "cuda/ptx/mbarrier.cuh"
 #include "cuda/ptx/tensor_copy.cuh"
 #include "cuda/ptx/wgmma.cuh"
+#include "cuda/tune/key_splits.h"
 
 namespace quire::cuda {
 
@@ -39,18 +40,22 @@ struct Params {
   int end_block;
   bf16* out;              // [n_tokens, n_heads, v_dim]
   int64_t out_stride[2];  // elements between tokens, between heads
-  HeadSums sums;
+  HeadSums sums;          // used when there are several rounds
+  SplitResults splits;    // used when n_splits is not 1
   int n_heads;
+  int n_splits;
   int v_dim;
+  float scale;
   float scale_log2;  // scores in powers of two
 };
 
-// A tile and the blocks of keys of this round that it attends to, numbered within its row.
+// A tile and the blocks of keys of this round and split that it attends to, numbered within its
+// row.
 struct Work {
   Tile tile;
   int first_position;
   int key_begin, key_end;
-  int n_keys;         // blocks, in all rounds
+  int n_keys;         // blocks, in all rounds and splits
   int buffer_offset;  // block of the buffers that holds the row's block 0; may be negative
 
   __device__ bool starts() const { return key_begin == 0; }
@@ -84,6 +89,11 @@ __device__ Work find_work(const Params& p, int32_t index) {
   w.key_begin = max(0, p.first_block - before);
   w.key_end = min(w.n_keys, p.end_block - before);
   w.buffer_offset = before - p.first_block;
+  if (p.n_splits > 1) {  // of one round
+    const int split = static_cast<int>(blockIdx.z);
+    w.key_begin = w.n_keys * split / p.n_splits;
+    w.key_end = w.n_keys * (split + 1) / p.n_splits;
+  }
   return w;
 }
 
@@ -218,6 +228,7 @@ __device__ void load_sums(const Params& p, const Work& w, Queries& q, float (&su
     const float* from = p.sums.sum + at * kHeadValueMax + 2 * (lane_of_thread() % 4);
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
+      if (2 * (lane_of_thread() % 4) + 8 * j >= p.v_dim) break;
       const float2 pair = *reinterpret_cast<const float2*>(from + 8 * j);
       sum[4 * j + 2 * half] = pair.x;
       sum[4 * j + 2 * half + 1] = pair.y;
@@ -225,8 +236,25 @@ __device__ void load_sums(const Params& p, const Work& w, Queries& q, float (&su
   }
 }
 
+// Where what a tile has summed goes when another block, or round, has the rest.
+struct Partial {
+  float* sum;  // [v_dim] or more
+  float* total;
+  float* largest;
+};
+
+__device__ Partial partial_of(const Params& p, int64_t token, int head) {
+  if (p.n_splits == 1) {
+    const int64_t at = token * p.n_heads + head;
+    return {p.sums.sum + at * kHeadValueMax, p.sums.total + at, p.sums.largest + at};
+  }
+  const int64_t at = p.splits.at(token, head, static_cast<int>(blockIdx.z));
+  return {p.splits.sum + at * p.v_dim, p.splits.total + at, p.splits.largest + at};
+}
+
 __device__ void store(const Params& p, const Work& w, const Queries& q, const float (&sum)[64]) {
   const int head = static_cast<int>(blockIdx.x);
+  const bool is_whole = p.n_splits == 1 && w.ends();
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float total = q.total[half];
@@ -235,25 +263,27 @@ __device__ void store(const Params& p, const Work& w, const Queries& q, const fl
     if (q.row[half] >= w.tile.n_tokens) continue;
     const int64_t token = w.tile.first_token + q.row[half];
     const int first_column = 2 * (lane_of_thread() % 4);
-    if (!w.ends()) {
-      const int64_t at = token * p.n_heads + head;
-      float* to = p.sums.sum + at * kHeadValueMax + first_column;
+    if (is_whole) {
+      bf16* out = p.out + token * p.out_stride[0] + head * p.out_stride[1] + first_column;
 #pragma unroll
       for (int j = 0; j < 16; ++j) {
-        *reinterpret_cast<float2*>(to + 8 * j) = {sum[4 * j + 2 * half], sum[4 * j + 2 * half + 1]};
-      }
-      if (lane_of_thread() % 4 == 0) {
-        p.sums.total[at] = total;
-        p.sums.largest[at] = q.largest[half];
+        if (first_column + 8 * j >= p.v_dim) break;  // v_dim is a multiple of 8
+        *reinterpret_cast<bf16x2*>(out + 8 * j) = __floats2bfloat162_rn(
+            __fdiv_rn(sum[4 * j + 2 * half], total), __fdiv_rn(sum[4 * j + 2 * half + 1], total));
       }
       continue;
     }
-    bf16* out = p.out + token * p.out_stride[0] + head * p.out_stride[1] + first_column;
+    const Partial to = partial_of(p, token, head);
 #pragma unroll
     for (int j = 0; j < 16; ++j) {
-      if (first_column + 8 * j >= p.v_dim) break;  // v_dim is a multiple of 8
-      *reinterpret_cast<bf16x2*>(out + 8 * j) = __floats2bfloat162_rn(
-          __fdiv_rn(sum[4 * j + 2 * half], total), __fdiv_rn(sum[4 * j + 2 * half + 1], total));
+      if (first_column + 8 * j >= p.v_dim) break;
+      *reinterpret_cast<float2*>(to.sum + first_column + 8 * j) = {sum[4 * j + 2 * half],
+                                                                   sum[4 * j + 2 * half + 1]};
+    }
+    if (lane_of_thread() % 4 == 0) {
+      *to.total = total;
+      // Rounds go on with raw scores; splits meet in `combine`.
+      *to.largest = p.n_splits == 1 ? q.largest[half] : q.largest[half] * p.scale;
     }
   }
 }
@@ -267,9 +297,13 @@ __device__ void consume(const Params& p, const Work& w, Shared& s) {
     q.row[half] = 16 * warp_of_thread() + lane_of_thread() / 4 + 8 * half;
   }
   float sum[64] = {};
-  if (!w.starts()) load_sums(p, w, q, sum);
+  if (p.n_splits == 1 && !w.starts()) load_sums(p, w, q, sum);
   const std::byte* query = s.query + group * 64 * kPanelRowBytes;
   const int n = w.key_end - w.key_begin;
+  if (n == 0) {  // a split beyond the tile's keys
+    store(p, w, q, sum);
+    return;
+  }
   const bool is_elected = lane_of_thread() == 0;
   float score[64];
   MmaA weight[8];
@@ -312,10 +346,10 @@ __device__ void consume(const Params& p, const Work& w, Shared& s) {
   store(p, w, q, sum);
 }
 
-// Work of a block: 128 queries of one head. Grid (heads, tiles), 384 threads: one thread of a
-// warpgroup starts copies, each of two others owns 64 queries. 209 KB of shared memory. Moves a
-// block of keys (48 KB) and values (32 KB) once a tile, out of the second-level cache, for
-// 128 x 128 x 320 products: bound by the tensor cores.
+// Work of a block: 128 queries of one head, one split of their keys. Grid (heads, tiles, splits),
+// 384 threads: one thread of a warpgroup starts copies, each of two others owns 64 queries. 209 KB
+// of shared memory. Moves a block of keys (48 KB) and values (32 KB) once a tile, out of the
+// second-level cache, for 128 x 128 x 320 products: bound by the tensor cores.
 __global__ __launch_bounds__(kThreads,
                              1) void head_attention_kernel(const __grid_constant__ Params p) {
   extern __shared__ std::byte memory[];
@@ -338,7 +372,7 @@ __global__ __launch_bounds__(kThreads,
   }
   __syncthreads();
   const Work w = s.work;
-  if (w.tile.row < 0 || w.key_begin >= w.key_end) return;
+  if (w.tile.row < 0 || (w.key_begin >= w.key_end && p.n_splits == 1)) return;
   if (threadIdx.x >= kConsumers * kGroupThreads) {
     give_registers<kProducerRegisters>();
     if (threadIdx.x == kConsumers * kGroupThreads) produce(p, w, s);
@@ -348,7 +382,21 @@ __global__ __launch_bounds__(kThreads,
   }
 }
 
+int64_t tiles_of(const TokenRows& tokens, int64_t n_tokens, int64_t n_rows) {
+  return tiles_max(n_tokens - tokens.n_lone, n_rows, kQueries);
+}
+
 }  // namespace
+
+int64_t head_attention_splits(const Context& context, const ops::MlaPrefillAttention& args) {
+  const int64_t n_rows = args.kv.table[0] - args.tokens.n_lone;
+  return key_splits({.n_tokens = args.out[0],
+                     .n_heads = args.out[1],
+                     .n_tiles = tiles_of(args.tokens, args.out[0], n_rows),
+                     .key_blocks = args.tokens.key_blocks,
+                     .value_dim = args.out[2]},
+                    context.n_sms);
+}
 
 void head_attention(const Context& context, const HeadAttention& args) {
   const int64_t n_tokens = args.out[0];
@@ -360,6 +408,8 @@ void head_attention(const Context& context, const HeadAttention& args) {
   CHECK(args.q_nope[2] <= kHeadNopeMax && args.q_rope[2] <= kHeadRopeMax);
   CHECK(args.v[2] <= kHeadValueMax && args.v[2] % 8 == 0 && args.out.stride[0] % 2 == 0 &&
         args.out.stride[1] % 2 == 0);
+  const int64_t n_tiles = tiles_of(args.tokens, n_tokens, n_rows);
+  const bool is_split = args.splits.sum != nullptr;
   const TensorMapMaker maker;
   const Params p{.q_nope = maker.panels(args.q_nope, kQueries),
                  .q_rope = maker.panels(args.q_rope, kQueries),
@@ -377,15 +427,22 @@ void head_attention(const Context& context, const HeadAttention& args) {
                  .out = device_type(args.out.data),
                  .out_stride = {args.out.stride[0], args.out.stride[1]},
                  .sums = args.sums,
+                 .splits = args.splits,
                  .n_heads = static_cast<int>(n_heads),
+                 .n_splits = is_split ? static_cast<int>(args.splits.shape.n_splits) : 1,
                  .v_dim = static_cast<int>(args.v[2]),
+                 .scale = args.scale,
                  .scale_log2 = args.scale * kLog2OfE};
   CUDA_MUST(cudaFuncSetAttribute(head_attention_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                  static_cast<int>(kSharedBytes)));
-  const dim3 grid(static_cast<unsigned>(n_heads),
-                  static_cast<unsigned>(tiles_max(n_tokens, n_rows, kQueries)));
+  const dim3 grid(static_cast<unsigned>(n_heads), static_cast<unsigned>(n_tiles),
+                  static_cast<unsigned>(p.n_splits));
   head_attention_kernel<<<grid, kThreads, kSharedBytes, context.stream>>>(p);
   CUDA_MUST(cudaGetLastError());
+  if (is_split) {
+    const int64_t n_lone = args.tokens.n_lone;
+    combine(context, p.splits.from(n_lone), args.out.rows(n_lone, n_tokens - n_lone));
+  }
 }
 
 }  // namespace quire::cuda

@@ -5,8 +5,9 @@
 // round that holds its last key.
 #pragma once
 
+#include "cuda/attention/combine.h"
 #include "cuda/common/context.h"
-#include "ops/paged_kv.h"
+#include "ops/mla_prefill_attention.h"
 
 namespace quire::cuda {
 
@@ -14,7 +15,7 @@ inline constexpr int64_t kHeadNopeMax = 128;
 inline constexpr int64_t kHeadRopeMax = 64;
 inline constexpr int64_t kHeadValueMax = 128;
 
-// Between rounds; null when there is one round.
+// Between rounds; null when there is one round. Rounds have no splits.
 struct HeadSums {
   float* sum = nullptr;      // [n_tokens, n_heads, kHeadValueMax]
   float* total = nullptr;    // [n_tokens, n_heads]
@@ -31,8 +32,13 @@ struct HeadAttention {
   TokenRows tokens;
   int64_t first_block;  // of the round
   HeadSums sums;
+  SplitResults splits;  // of head_attention_splits; used when those are more than one
   float scale;
 };
+
+// In how many parts, each for a block of its own, the keys of a tile are best cut when one round
+// has them all.
+int64_t head_attention_splits(const Context& context, const ops::MlaPrefillAttention& args);
 
 void head_attention(const Context& context, const HeadAttention& args);
 

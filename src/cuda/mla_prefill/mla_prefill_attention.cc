@@ -8,6 +8,7 @@
 #include "cuda/kernels.h"
 #include "cuda/mla_prefill/chunk_latents.h"
 #include "cuda/mla_prefill/head_attention.h"
+#include "cuda/tune/key_splits.h"
 
 namespace quire::cuda {
 
@@ -27,7 +28,8 @@ struct Round {
 
 struct Buffers {
   Round largest;
-  HeadSums sums;
+  HeadSums sums;        // null when there is one round
+  SplitResults splits;  // null when there are several, or one split
 };
 
 bool is_contiguous(const View<const Bf16, 3>& x) {
@@ -58,10 +60,12 @@ Buffers take_buffers(const Context& context, const ops::MlaPrefillAttention& arg
   const int64_t n_keys = n_blocks * kKeyBlock;
   const bool has_sums = n_blocks < args.tokens.key_blocks;
   const int64_t n_sums = has_sums ? args.out[0] * n_heads : 0;
+  const int64_t n_splits = has_sums ? 1 : head_attention_splits(context, args);
+  const SplitShape splits{args.out[0], n_heads, n_splits, args.out[2]};
   Workspace& workspace = *context.workspace;
   workspace.begin(Workspace::bytes_of<Bf16>(n_keys * key_values) + 4 * kBufferAlignment +
                   Workspace::bytes_of<float>(n_sums * kHeadValueMax) +
-                  2 * Workspace::bytes_of<float>(n_sums));
+                  2 * Workspace::bytes_of<float>(n_sums) + kSplitBytesMax + 4 * kBufferAlignment);
   Buffers out;
   out.largest.latent = view_of(workspace.take<Bf16>(n_keys * rank), n_keys, rank);
   out.largest.rope = view_of(workspace.take<Bf16>(n_keys * rope_dim), n_keys, rope_dim);
@@ -74,6 +78,7 @@ Buffers take_buffers(const Context& context, const ops::MlaPrefillAttention& arg
                 .total = workspace.take<float>(n_sums),
                 .largest = workspace.take<float>(n_sums)};
   }
+  if (n_splits > 1) out.splits = take_splits(workspace, splits);
   return out;
 }
 
@@ -134,6 +139,7 @@ void mla_prefill_attention(const Context& context, const ops::MlaPrefillAttentio
                              .tokens = tokens,
                              .first_block = first,
                              .sums = buffers.sums,
+                             .splits = buffers.splits,
                              .scale = args.scale});
   }
 }
