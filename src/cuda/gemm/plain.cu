@@ -132,7 +132,7 @@ void launch_format(const Context& context, const ThinProduct& p) {
 }  // namespace
 
 void multiply_plain(const Context& context, const ThinProduct& product) {
-  CHECK(product.n_sides == 1 && product.n_batch == 1);
+  CHECK(product.n_sides == 1);
   switch (product.format) {
     case WeightFormat::bf16:
       return launch_format<WeightFormat::bf16>(context, product);

@@ -8,7 +8,7 @@
 
 namespace quire::cuda {
 
-// `product` has one side and no batch.
+// `product` has one side.
 void multiply_plain(const Context& context, const ThinProduct& product);
 
 }  // namespace quire::cuda

@@ -1,6 +1,7 @@
 #include "cuda/gemm/thin.h"
 
 #include "cuda/gemm/thin_formats.h"
+#include "cuda/tune/thin_plan.h"
 
 namespace quire::cuda {
 
@@ -22,12 +23,13 @@ bool is_thin(const ThinProduct& p) {
       return false;
     }
   }
-  return is_at_16(p.x, p.x_stride * 2) && p.x_batch % 8 == 0 && p.weight_batch_bytes % 16 == 0;
+  return is_at_16(p.x, p.x_stride * 2);
 }
 
 void multiply_thin(const Context& context, const ThinProduct& product) {
-  CHECK(is_thin(product) && product.n_tokens <= kThinTokensMax);
-  CHECK(product.n_batch == 1 || product.format == WeightFormat::bf16);
+  CHECK(is_thin(product));
+  CHECK(product.n_tokens <=
+        (product.format == WeightFormat::bf16 ? kThinTokensMax : kThinTokensAny));
   switch (product.format) {
     case WeightFormat::bf16:
       return launch_thin_bf16(context, product);

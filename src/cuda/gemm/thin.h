@@ -12,7 +12,7 @@
 namespace quire::cuda {
 
 struct ThinSide {
-  WeightRef weight;    // of batch 0
+  WeightRef weight;
   Bf16* out;           // or null
   float* out_f32;      // or null
   int64_t out_stride;  // elements between tokens
@@ -30,18 +30,11 @@ struct ThinProduct {
   int64_t x_stride = 0;            // elements between tokens
   const float* x_scale = nullptr;  // [n_tokens, ceil(n_in / 128)], or null: 1; fp8_block128 only
   int64_t x_scale_stride = 0;      // elements between tokens
-  // Independent products, by head; bf16 only.
-  int64_t n_batch = 1;
-  int64_t weight_batch_bytes = 0;  // between matrices
-  int64_t x_batch = 0;             // elements
-  int64_t out_batch = 0;           // elements
 };
-
-inline constexpr int64_t kThinTokensMax = 16;
 
 // True when weights and x can be copied in vectors of 16 bytes.
 bool is_thin(const ThinProduct& product);
-// Of at most kThinTokensMax tokens.
+// Of at most kThinTokensAny tokens, or kThinTokensMax with BF16 weights (cuda/tune/thin_plan.h).
 void multiply_thin(const Context& context, const ThinProduct& product);
 
 }  // namespace quire::cuda

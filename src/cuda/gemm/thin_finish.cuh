@@ -14,12 +14,11 @@ namespace quire::cuda {
 struct ThinParams {
   ThinProduct product;
   int32_t tiles_of_first;  // row tiles of the first side
-  int32_t tiles;           // of both
 };
 
 // Where a block stands: one tile of rows of one side, one tile of tokens, chunks of k.
 struct ThinPlace {
-  int64_t batch, first_row, first_token;
+  int64_t first_row, first_token;
   int32_t side;
   int32_t chunk_begin, chunk_end;
   int32_t n_whole;  // chunks of a row that are not cut short by its end
@@ -27,15 +26,14 @@ struct ThinPlace {
 
 template <class Tile>
 __device__ ThinPlace place_of(const ThinParams& params) {
-  const auto tile = static_cast<int32_t>(blockIdx.y) % params.tiles;
+  const auto tile = static_cast<int32_t>(blockIdx.y);
   const int32_t side = tile < params.tiles_of_first ? 0 : 1;
   const int32_t tile_of_side = tile - (side == 0 ? 0 : params.tiles_of_first);
   const auto n_chunks =
       static_cast<int32_t>((params.product.n_in + Tile::kInputs - 1) / Tile::kInputs);
   const auto rank = static_cast<int32_t>(blockIdx.x);
   const auto n_blocks = static_cast<int32_t>(gridDim.x);
-  return {.batch = static_cast<int32_t>(blockIdx.y) / params.tiles,
-          .first_row = int64_t{tile_of_side} * Tile::kRows,
+  return {.first_row = int64_t{tile_of_side} * Tile::kRows,
           .first_token = int64_t{blockIdx.z} * Tile::kTokens,
           .side = side,
           .chunk_begin = n_chunks * rank / n_blocks,
@@ -91,8 +89,7 @@ __device__ void finish(const ThinProduct& p, const ThinSide& side, const ThinPla
   const auto write = [&](int token, int row_of_tile, float sum) {
     const int64_t row = place.first_row + row_of_tile;
     if (row >= side.n_out) return;
-    const int64_t to =
-        place.batch * p.out_batch + (place.first_token + token) * side.out_stride + row;
+    const int64_t to = (place.first_token + token) * side.out_stride + row;
     if (side.out != nullptr) {
       reinterpret_cast<bf16*>(side.out)[to] = __float2bfloat16_rn(sum);
     } else {
@@ -132,54 +129,6 @@ __device__ void finish(const ThinProduct& p, const ThinSide& side, const ThinPla
     }
     write(token, first_row + in_share, sum);
   }
-}
-
-// Blocks that share a sum: those that leave the busiest multiprocessor with the fewest turns of its
-// loop. What a block does before and after its loop counts as two more.
-template <class Tile>
-unsigned cluster_of(int64_t n_tiles, int64_t n_in, int n_sms) {
-  constexpr int64_t kFixedTurns = 2;
-  constexpr unsigned kClusterMax = 8;  // what every such device can hold
-  const int64_t n_chunks = div_up(n_in, Tile::kInputs);
-  unsigned best = 1;
-  int64_t fewest = INT64_MAX;
-  for (unsigned blocks = 1; blocks <= kClusterMax; ++blocks) {
-    const int64_t loop = div_up(div_up(n_chunks, blocks), Tile::kInputGroups);
-    const int64_t turns = div_up(n_tiles * blocks, n_sms) * (loop + kFixedTurns);
-    if (turns < fewest) {
-      fewest = turns;
-      best = blocks;
-    }
-  }
-  return best;
-}
-
-template <class Tile>
-int64_t row_tiles_of(const ThinProduct& product) {
-  int64_t tiles = div_up(product.sides[0].n_out, Tile::kRows);
-  if (product.n_sides == 2) tiles += div_up(product.sides[1].n_out, Tile::kRows);
-  return tiles;
-}
-
-template <class Tile>
-void launch_product(const Context& context, const ThinProduct& product,
-                    void (*kernel)(ThinParams)) {
-  const ThinParams params{
-      .product = product,
-      .tiles_of_first = static_cast<int32_t>(div_up(product.sides[0].n_out, Tile::kRows)),
-      .tiles = static_cast<int32_t>(row_tiles_of<Tile>(product))};
-  const int64_t n_tiles = params.tiles * product.n_batch;
-  const int64_t token_tiles = div_up(product.n_tokens, Tile::kTokens);
-  CHECK(n_tiles < 65536 && token_tiles < 65536);  // grid.y, grid.z
-  const unsigned cluster = cluster_of<Tile>(n_tiles, product.n_in, context.n_sms);
-  CUDA_MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 Tile::kSharedBytes));
-  launch(context.stream,
-         {.grid = dim3(cluster, static_cast<unsigned>(n_tiles), static_cast<unsigned>(token_tiles)),
-          .threads = Tile::kThreads,
-          .shared_bytes = Tile::kSharedBytes,
-          .cluster = cluster},
-         kernel, params);
 }
 
 }  // namespace quire::cuda

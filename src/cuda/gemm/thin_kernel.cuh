@@ -23,16 +23,15 @@ struct ThinCursor {
       : weight_chunk(chunk), x_chunk(chunk) {
     const int lane = lane_of_thread();
     const auto* weights = static_cast<const std::byte*>(side.weight.values) +
-                          place.batch * p.weight_batch_bytes + int64_t{chunk} * Tile::kRowBytes +
-                          16 * (lane % Tile::kRowLanes);
+                          int64_t{chunk} * Tile::kRowBytes + 16 * (lane % Tile::kRowLanes);
 #pragma unroll
     for (int i = 0; i < Tile::kCopies; ++i) {
       // Rows past the end read the last one, and are not written.
       const int64_t at = warp_row + Tile::kCopyRows * i + lane / Tile::kRowLanes;
       row[i] = weights + min(at, side.n_out - 1) * side.weight.value_stride;
     }
-    const bf16* inputs = reinterpret_cast<const bf16*>(p.x) + place.batch * p.x_batch +
-                         int64_t{chunk} * Tile::kInputs + 8 * (lane % 4);
+    const bf16* inputs =
+        reinterpret_cast<const bf16*>(p.x) + int64_t{chunk} * Tile::kInputs + 8 * (lane % 4);
 #pragma unroll
     for (int i = 0; i < Tile::kTokenTiles; ++i) {
       // Columns past the last token are zero: reading a token for them would cost as much as one.
@@ -129,10 +128,10 @@ __device__ void stream(const ThinProduct& p, const ThinSide& side, const ThinPla
   wait_for_copies<0>();
 }
 
-// Work of a block: kRows outputs of one side and batch, kTokens tokens, a share of k; a cluster
-// has all of k. Grid (cluster, row tiles * batch, token tiles), 128 or 256 threads, up to 112 KB of
-// shared memory. Moves the weights once for each tile of tokens: bound by memory. The tokens come
-// from the second-level cache, kTokens / kRows of the bytes of BF16 weights.
+// Work of a block: kRows outputs of one side, all tokens, a share of k; a cluster has all of k.
+// Grid (cluster, row tiles), 128 or 256 threads, up to 112 KB of shared memory. Moves the weights
+// once: bound by memory. The tokens come from the second-level cache, kTokens / kRows of the bytes
+// of BF16 weights.
 template <class Tile>
 __global__ __launch_bounds__(Tile::kThreads, Tile::kBlocks) void thin_kernel(
     const __grid_constant__ ThinParams params) {
@@ -148,15 +147,42 @@ __global__ __launch_bounds__(Tile::kThreads, Tile::kBlocks) void thin_kernel(
                reinterpret_cast<float*>(thin_shared + Tile::kRingBytes), acc);
 }
 
+template <class Tile>
+void launch_thin(const Context& context, const ThinProduct& product, int splits) {
+  const auto tiles = [&](int side) { return div_up(product.sides[side].n_out, Tile::kRows); };
+  const ThinParams params{.product = product, .tiles_of_first = static_cast<int32_t>(tiles(0))};
+  const int64_t n_tiles = tiles(0) + (product.n_sides == 2 ? tiles(1) : 0);
+  CHECK(product.n_tokens <= Tile::kTokens && n_tiles < 65536);  // grid.y
+  CUDA_MUST(cudaFuncSetAttribute(thin_kernel<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 Tile::kSharedBytes));
+  launch(context.stream,
+         {.grid = dim3(static_cast<unsigned>(splits), static_cast<unsigned>(n_tiles)),
+          .threads = Tile::kThreads,
+          .shared_bytes = Tile::kSharedBytes,
+          .cluster = static_cast<unsigned>(splits)},
+         thin_kernel<Tile>, params);
+}
+
 template <WeightFormat kFormat>
 void launch_thin_format(const Context& context, const ThinProduct& product) {
-  if (product.n_tokens > 8) {
-    using Tile = ThinTile<kFormat, 2>;
-    launch_product<Tile>(context, product, thin_kernel<Tile>);
-  } else {
-    using Tile = ThinTile<kFormat, 1>;
-    launch_product<Tile>(context, product, thin_kernel<Tile>);
+  using One = ThinTile<kFormat, 1>;
+  using Two = ThinTile<kFormat, 2>;
+  int64_t n_row_tiles = 0;
+  for (int i = 0; i < product.n_sides; ++i) {
+    n_row_tiles += div_up(product.sides[i].n_out, int64_t{kThinRows});
   }
+  const bool is_one = product.n_tokens <= One::kTokens;
+  const int splits = thin_splits({.n_row_tiles = n_row_tiles,
+                                  .n_chunks = div_up(product.n_in, int64_t{One::kInputs}),
+                                  .n_warps = is_one ? One::kWarps : Two::kWarps},
+                                 context.n_sms);
+  if constexpr (kFormat == WeightFormat::bf16) {
+    if (product.n_tokens > Two::kTokens) {
+      return launch_thin<ThinTile<kFormat, 4>>(context, product, splits);
+    }
+  }
+  if (is_one) return launch_thin<One>(context, product, splits);
+  launch_thin<Two>(context, product, splits);
 }
 
 }  // namespace quire::cuda

@@ -8,6 +8,7 @@
 #include "cuda/common/reduce.cuh"
 #include "cuda/gemm/thin.h"
 #include "cuda/ptx/mma.cuh"
+#include "cuda/tune/thin_plan.h"
 
 namespace quire::cuda {
 
@@ -49,6 +50,7 @@ struct ThinTile : ThinFormat<kFormat_> {
   static constexpr int kInputGroups = kWarps;  // warps that split k
   static constexpr int kTokens = 8 * kTokenTiles;
   static constexpr int kRows = 16 * kRowTiles;
+  static_assert(kRows == kThinRows);
   static constexpr int kSteps = Format::kInputs / 32;  // two tensor-core steps each
 
   // A warp's copy: 16 bytes a lane, kRowLanes lanes a row.
@@ -58,8 +60,8 @@ struct ThinTile : ThinFormat<kFormat_> {
 
   // Shared memory: a ring of stages, each the warps' weights and their tokens; then what the blocks
   // of a cluster send each other (shares that are not equal are padded by less than a row a block).
-  // More than one block fits on a multiprocessor: the next kernel's
-  // weights arrive while this one runs.
+  // More than one block fits on a multiprocessor: the next kernel's weights arrive while this one
+  // runs.
   static constexpr int kBlocks = kWarps == 8 ? 2 : 3;
   static constexpr int kWeightBytes = 16 * kRowTiles * Format::kPitch;
   static constexpr int kXBytes = kTokenTiles * kSteps * 512;

@@ -35,7 +35,7 @@ bool is_wide(const ThinProduct& p) {
 }
 
 void multiply_wide(const Context& context, const ThinProduct& product, WideTiles choice) {
-  CHECK(is_wide(product) && product.n_batch == 1);
+  CHECK(is_wide(product));
   if (product.n_tokens == 0) return;
   const WideShape shape = shape_of(product);
   const bool is_any = choice == WideTiles::any || product.format == WeightFormat::bf16;

@@ -1,0 +1,25 @@
+#include "cuda/tune/thin_plan.h"
+
+#include "base/bytes.h"
+
+namespace quire::cuda {
+
+int thin_splits(const ThinShape& shape, int n_sms) {
+  // What a block does before and after its loop counts as two turns more.
+  constexpr int64_t kFixedTurns = 2;
+  const auto turns = [&](int splits) {
+    const int64_t loop = div_up(div_up(shape.n_chunks, int64_t{splits}), shape.n_warps);
+    return div_up(shape.n_row_tiles * splits, int64_t{n_sms}) * (loop + kFixedTurns);
+  };
+  int best = 1;
+  for (int splits = 2; splits <= kThinSplitsMax; ++splits) {
+    if (turns(splits) < turns(best)) best = splits;
+  }
+  return best;
+}
+
+bool prefers_thin(int64_t n_row_tiles, int64_t n_tokens, int n_sms) {
+  return n_tokens <= kThinTokensAny || (n_tokens <= kThinTokensMax && n_row_tiles <= n_sms);
+}
+
+}  // namespace quire::cuda

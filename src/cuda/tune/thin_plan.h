@@ -1,0 +1,26 @@
+// How a thin product (cuda/gemm/thin.h) is cut: blocks that share a sum. Pure functions of the
+// shape: no device is asked.
+#pragma once
+
+#include <cstdint>
+
+namespace quire::cuda {
+
+inline constexpr int kThinRows = 32;      // outputs of a tile
+inline constexpr int kThinSplitsMax = 8;  // blocks of a cluster: what every such device can hold
+inline constexpr int64_t kThinTokensAny = 16;  // of any product
+inline constexpr int64_t kThinTokensMax = 32;  // of BF16 weights with few rows
+
+struct ThinShape {
+  int64_t n_row_tiles;  // of both matrices
+  int64_t n_chunks;     // of a sum: what a warp takes of it at a time
+  int64_t n_warps;      // of a block, which share out the chunks
+};
+
+// Blocks of a cluster: those that leave the busiest multiprocessor with the fewest turns.
+int thin_splits(const ThinShape& shape, int n_sms);
+
+// Whether the thin kernel is the faster one with BF16 weights.
+bool prefers_thin(int64_t n_row_tiles, int64_t n_tokens, int n_sms);
+
+}  // namespace quire::cuda
