@@ -1,20 +1,15 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <deque>
-#include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "base/check.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "engine/batch.h"
+#include "engine/engine_state.h"
 #include "engine/failure.h"
-#include "engine/rate_meter.h"
 #include "engine/scheduler.h"
-#include "engine/sequence.h"
-#include "engine/sequence_pages.h"
 
 namespace quire {
 
@@ -25,66 +20,6 @@ namespace {
 constexpr size_t kAdmissionsMax = 16;
 
 }  // namespace
-
-struct Engine::State {
-  // A step that was submitted and not collected. Its pages carry step leases.
-  struct InFlight {
-    TicketId ticket;
-    StepPlan plan;
-  };
-
-  State(const EngineConfig& engine_config, Executor& step_executor, const Clock& engine_clock,
-        Log& engine_log);
-
-  Status add(RequestId id, GenerateRequest request, std::unique_ptr<OutputSink> sink);
-  void abort(RequestId id);
-  bool step();
-  EngineStats stats() const;
-  Status audit() const;
-
-  // Planning.
-  Schedule schedule();
-  void preempt(Sequence& sequence);
-  void admit(Sequence& sequence);
-  // The row, with its pages; false when the request had to be failed or has to wait a step.
-  bool prepare(const ScheduledRow& scheduled, StepRow* row);
-  void submit(const std::vector<ScheduledRow>& rows);
-
-  // Results.
-  // Whether the next step can be planned from what the open one will have chosen.
-  bool can_plan_ahead() const;
-  // Reads open steps, oldest first, until so many are left.
-  void collect_until(size_t n_open);
-  void complete(InFlight done);
-  std::optional<Failure> check_result(Sequence& sequence, const StepRow& row,
-                                      const StepRowResult& result);
-  void take_token(Sequence& sequence, const SampledLogprob& sampled);
-
-  // Endings.
-  void finish(Sequence& sequence, RequestOutput last);
-  void fail(Sequence& sequence, Failure failure);
-  RequestOutput output_of(const Sequence& sequence) const;
-  Sequence* find(RequestId id);
-
-  const EngineConfig config;
-  Executor& executor;
-  const Clock& clock;
-  Log& log;
-  SequencePages pages;
-  std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences;
-  std::vector<Sequence*> running;  // by arrival, oldest first
-  std::deque<Sequence*> waiting;   // the queue; preempted requests at its head
-  std::vector<SlotId> free_slots;
-  std::deque<InFlight> in_flight;
-  std::vector<StepPlan> spare_plans;       // of steps that are over, kept for their memory
-  std::vector<RunningView> running_views;  // kept between steps for their memory
-  std::vector<WaitingView> waiting_views;
-  Rng nonces;
-  uint64_t last_id = 0;
-  uint64_t last_step = 0;
-  EngineStats counters;
-  RateMeter generated;
-};
 
 Engine::State::State(const EngineConfig& engine_config, Executor& step_executor,
                      const Clock& engine_clock, Log& engine_log)
@@ -102,7 +37,11 @@ Engine::State::State(const EngineConfig& engine_config, Executor& step_executor,
   waiting_views.reserve(kAdmissionsMax);
   sequences.reserve(slots + static_cast<size_t>(config.queued_requests_max));
   for (int32_t slot = config.running_requests_max; slot-- > 0;) free_slots.push_back({slot});
-  executor.watch_directory(pages.pool().directory());
+  if (config.integrity.tags || config.integrity.writes) {
+    executor.watch_directory(pages.pool().directory());
+  } else {
+    executor.watch_directory({});
+  }
 }
 
 Sequence* Engine::State::find(RequestId id) {
@@ -219,20 +158,30 @@ void Engine::State::admit(Sequence& sequence) {
   waiting.pop_front();
   const SlotId slot = free_slots.back();
   free_slots.pop_back();
-  pages.attach(sequence, slot);
+  const PageId damaged = pages.attach(sequence, slot, executor);
   const auto by_arrival = [](const Sequence* a, const Sequence* b) { return a->id < b->id; };
   running.insert(std::upper_bound(running.begin(), running.end(), &sequence, by_arrival),
                  &sequence);
-  if (sequence.cached_tokens) return;  // it was preempted: counted before
-  sequence.cached_tokens = sequence.computed;
-  counters.prompt_tokens += static_cast<uint64_t>(sequence.n_prompt);
-  counters.cached_tokens += static_cast<uint64_t>(sequence.computed);
+  if (!sequence.cached_tokens) {  // else it was preempted, and counted before
+    sequence.cached_tokens = sequence.computed;
+    counters.prompt_tokens += static_cast<uint64_t>(sequence.n_prompt);
+    counters.cached_tokens += static_cast<uint64_t>(sequence.computed);
+  }
+  if (damaged != kNoPage) fail_holders(damaged);
 }
 
 bool Engine::State::prepare(const ScheduledRow& scheduled, StepRow* row) {
-  Sequence& sequence = *find(scheduled.request);
+  Sequence* const found_sequence = find(scheduled.request);
+  if (found_sequence == nullptr) return false;  // it was stopped since it was scheduled
+  Sequence& sequence = *found_sequence;
   // Fewer cached pages than the schedule counted on: it is asked again in the next step.
   if (sequence.planned != scheduled.first) return false;
+  if (config.integrity.places) {
+    if (Status status = pages.check_places(sequence); !status.ok()) {
+      fail_untrusted(sequence, found(IntegrityCheck::places, status.error().message));
+      return false;
+    }
+  }
   if (Status status = pages.grow(sequence, scheduled.new_pages); !status.ok()) {
     fail(sequence, {FailureKind::internal, std::move(status).error()});
     return false;
@@ -261,6 +210,10 @@ void Engine::State::submit(const std::vector<ScheduledRow>& rows) {
   next.plan.rows.resize(n_rows);
   if (n_rows == 0) return;
   ++last_step;
+  // No step that is open can touch them: they were free.
+  if (const std::span<const PageId> fresh = pages.take_fresh(); !fresh.empty()) {
+    executor.fill_pages(fresh, std::byte{kPoison});
+  }
   // A plan that the executor refuses was built wrongly: a mistake of the engine, not of the world.
   Result<TicketId> ticket = executor.submit(next.plan, make_header(next.plan));
   CHECK(ticket.ok());
@@ -281,16 +234,16 @@ std::optional<Failure> Engine::State::check_result(Sequence& sequence, const Ste
   counters.integrity_checked += static_cast<uint64_t>(result.pages_checked);
   if (result.request != row.request || result.nonce != row.nonce ||
       result.nonce != sequence.nonce) {
-    ++counters.integrity_failed;
-    return integrity_failure("a result came back for another request");
+    return found(IntegrityCheck::outputs, "a result came back for another request");
   }
   if (result.verdict != RowVerdict::ok) {
+    if (const auto check = check_of(result.verdict)) counters.integrity_found.add(*check);
     Failure failure = to_failure(result);
-    if (failure.kind == FailureKind::integrity) {
-      ++counters.integrity_failed;
-      pages.quarantine(result.page);
-    }
+    if (failure.kind == FailureKind::integrity) pages.quarantine(result.page);
     return failure;
+  }
+  if (config.integrity.tags && result.pages_checked < 2 * static_cast<int32_t>(row.pages.size())) {
+    return found(IntegrityCheck::coverage, "the pages of a step were not all compared");
   }
   const int32_t end = row.first_position + static_cast<int32_t>(row.tokens.size());
   if (result.accepted != end || static_cast<int32_t>(result.tokens.size()) != row.n_logits) {
@@ -298,6 +251,7 @@ std::optional<Failure> Engine::State::check_result(Sequence& sequence, const Ste
   }
   for (const SampledLogprob& sampled : result.tokens) {
     if (sampled.token >= 0 && sampled.token < config.vocab_size) continue;
+    counters.integrity_found.add(IntegrityCheck::numbers);
     return Failure{
         FailureKind::numerical,
         corruption(format("token %d: expected 0 to %d", sampled.token, config.vocab_size - 1))};
@@ -346,9 +300,14 @@ void Engine::State::complete(InFlight done) {
   for (size_t i = 0; i < result.rows.size(); ++i) {
     const StepRow& row = done.plan.rows[i];
     Sequence* sequence = find(row.request);
-    if (sequence == nullptr) continue;  // it has ended since
+    if (sequence == nullptr) {  // it has ended since
+      note_late(row, result.rows[i]);
+      continue;
+    }
     if (sequence->next && sequence->next->ticket == done.ticket) sequence->next.reset();
-    if (std::optional<Failure> failure = check_result(*sequence, row, result.rows[i])) {
+    if (config.integrity.places && !pages.holds(*sequence, row.pages)) {
+      fail_untrusted(*sequence, found(IntegrityCheck::places, "its page table changed in a step"));
+    } else if (std::optional<Failure> failure = check_result(*sequence, row, result.rows[i])) {
       fail(*sequence, *std::move(failure));
     } else {
       good.push_back(sequence);
@@ -399,13 +358,17 @@ bool Engine::State::step() {
           resource_exhausted("the request needs more KV cache than can be had")});
     return true;
   }
-  for (const RequestId id : plan.admit) admit(*find(id));
+  for (const RequestId id : plan.admit) {
+    // Damage that one of them meets may stop another, but none that still waits.
+    admit(*find(id));
+  }
   const uint64_t before = last_step;
   submit(plan.rows);
   // With nothing new to run, or nobody left to run it for, there is nothing to overlap with.
   const bool overlaps = config.overlap == Overlap::on && last_step != before;
   collect_until(overlaps ? 1 : 0);
   if (sequences.empty()) collect_until(0);
+  look_after();
   return true;
 }
 
@@ -422,30 +385,15 @@ EngineStats Engine::State::stats() const {
       stats.pages_total - stats.pages_free - stats.pages_cached - stats.pages_quarantined;
   stats.evicted_pages = pages.evicted();
   stats.device_allocations = executor.allocations_after_start();
-  stats.integrity_failed += pages.faults();
+  const IntegrityCounts of_pages = pages.found();
+  for (size_t i = 0; i < kIntegrityChecks; ++i) {
+    const auto check = static_cast<IntegrityCheck>(i);
+    stats.integrity_found.add(check, of_pages[check]);
+  }
+  stats.integrity_failed =
+      stats.integrity_found.total() - stats.integrity_found[IntegrityCheck::numbers];
   stats.generation_tokens_per_second = generated.per_second_at(clock.now_us());
   return stats;
-}
-
-Status Engine::State::audit() const {
-  std::vector<KnownLease> known;
-  for (const Sequence* sequence : running) {
-    for (const TaggedPage& page : pages.pages(*sequence)) {
-      known.push_back({page, LeaseKind::request});
-    }
-  }
-  for (const InFlight& step : in_flight) {
-    for (const StepRow& row : step.plan.rows) {
-      for (const TaggedPage& page : row.pages) known.push_back({page, LeaseKind::step});
-    }
-  }
-  TRY_OK(pages.audit(known));
-  if (running.size() + waiting.size() != sequences.size() ||
-      running.size() + free_slots.size() != static_cast<size_t>(config.running_requests_max)) {
-    return corruption(format("audit: %zu running, %zu waiting, %zu free slots, %zu requests",
-                             running.size(), waiting.size(), free_slots.size(), sequences.size()));
-  }
-  return {};
 }
 
 Engine::Engine(const EngineConfig& config, Executor& executor, const Clock& clock, Log& log)
@@ -481,6 +429,10 @@ bool Engine::step() { return state_->step(); }
 bool Engine::is_idle() const { return state_->sequences.empty() && state_->in_flight.empty(); }
 EngineStats Engine::stats() const { return state_->stats(); }
 Status Engine::audit() const { return state_->audit(); }
+void Engine::verify_all() {
+  state_->scrub(state_->pages.pool().total());
+  state_->check_all();
+}
 SequencePages& Engine::pages() { return state_->pages; }
 
 bool Engine::flush_cache() {

@@ -32,6 +32,7 @@ struct EngineStats {
   uint64_t prompt_tokens = 0, cached_tokens = 0, generation_tokens = 0;
   uint64_t preemptions = 0, evicted_pages = 0;
   uint64_t integrity_checked = 0, integrity_failed = 0;
+  IntegrityCounts integrity_found;          // integrity_failed by check, numbers with them
   uint64_t device_allocations = 0;          // after the start; there should be none
   double generation_tokens_per_second = 0;  // over the last second
 };
@@ -63,6 +64,8 @@ class Engine {
   // Pages, leases and index against each other and against the sequences. Corruption names the
   // first findings.
   Status audit() const;
+  // Verifies every sealed page and makes the audit now, and acts on what they find.
+  void verify_all();
   // Drops the pages that no request holds from the prefix index; false when requests are running.
   bool flush_cache();
 

@@ -6,6 +6,7 @@
 
 #include "base/result.h"
 #include "engine/executor.h"
+#include "engine/integrity.h"
 #include "engine/request.h"
 #include "format/kv_page.h"
 #include "kv/prefix_index.h"
@@ -26,6 +27,7 @@ struct EngineConfig {
   int32_t chunked_prefill_tokens = 2048;  // prompt tokens of a step, all requests together
   bool prefix_cache = true;
   Overlap overlap = Overlap::off;
+  IntegrityConfig integrity;
   PrefixDomain domain;  // lineage and formats (docs/formats/page_tag.md)
   uint64_t seed = 0;    // nonces and default sampling seeds
 };

@@ -73,6 +73,7 @@ Status check_plan(const StepPlan& plan, const PlanLimits& limits) {
 
 void check_row_pages(std::span<const TaggedPage> pages, std::span<const PageEntry> directory,
                      StepRowResult* result) {
+  if (directory.empty()) return;
   for (const TaggedPage& page : pages) {
     ++result->pages_checked;
     const PageEntry& entry = directory[static_cast<size_t>(page.page.value)];

@@ -42,7 +42,8 @@ struct PlanLimits {
 Status check_plan(const StepPlan& plan, const PlanLimits& limits);
 
 // Compares a row's (page, tag) pairs with the directory: counts them in `pages_checked`, and on
-// the first that differs sets the verdict, the page and the tag that was found.
+// the first that differs sets the verdict, the page and the tag that was found. Against an empty
+// directory nothing is checked, and nothing counted.
 void check_row_pages(std::span<const TaggedPage> pages, std::span<const PageEntry> directory,
                      StepRowResult* result);
 
@@ -60,7 +61,7 @@ class Executor {
   virtual uint64_t allocations_after_start() const { return 0; }
 
   // The directory that rows are checked against from now on: host memory, entry p is page p's. It
-  // outlives the steps that are submitted while it is watched.
+  // outlives the steps that are submitted while it is watched. Empty: rows are not checked.
   virtual void watch_directory(std::span<const PageEntry> directory) = 0;
 
   // A step. Refused (invalid_argument, unsupported) only when the plan breaks docs/formats/step.md.
@@ -70,7 +71,8 @@ class Executor {
   virtual StepResult collect_step(TicketId ticket) = 0;
 
   // Whole pages; `from` and `to` have equal length and do not meet. Pages that are sealed, verified
-  // or exported are written by no open step, and need not wait for one.
+  // or exported are written by no open step, and pages that are filled are touched by none: they
+  // need not wait for one.
   virtual TicketId copy_pages(std::span<const PageId> from, std::span<const PageId> to) = 0;
   virtual TicketId fill_pages(std::span<const PageId> pages, std::byte value) = 0;
   virtual TicketId seal_pages(std::span<const SealTarget> targets) = 0;

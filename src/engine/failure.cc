@@ -13,6 +13,25 @@ Failure integrity_failure(std::string what) {
                      "; the request was stopped before any unverified token was sent")};
 }
 
+std::optional<IntegrityCheck> check_of(RowVerdict verdict) {
+  switch (verdict) {
+    case RowVerdict::bad_logits:
+      return IntegrityCheck::numbers;
+    case RowVerdict::stale_page:
+      return IntegrityCheck::tags;
+    case RowVerdict::stale_write:
+      return IntegrityCheck::writes;
+    case RowVerdict::bad_header:
+      return IntegrityCheck::header;
+    case RowVerdict::ok:
+    case RowVerdict::dead_end:
+    case RowVerdict::no_token:
+      return std::nullopt;
+  }
+  CHECK(false);
+  return std::nullopt;
+}
+
 Failure to_failure(const StepRowResult& result) {
   switch (result.verdict) {
     case RowVerdict::ok:

@@ -98,7 +98,7 @@ void ModelExecutor::record_decodes() {
 }
 
 void ModelExecutor::watch_directory(std::span<const PageEntry> directory) {
-  CHECK(static_cast<int64_t>(directory.size()) == limits_.n_pages);
+  CHECK(directory.empty() || static_cast<int64_t>(directory.size()) == limits_.n_pages);
   directory_ = directory;
 }
 
@@ -109,7 +109,6 @@ StepInputs ModelExecutor::inputs_in(const Buffer& buffer, const StepShape& shape
 Result<TicketId> ModelExecutor::submit(const StepPlan& plan, const StepHeader& header) {
   TRY_OK(check_plan(plan, limits_));
   TRY_OK(recent_.check(plan));
-  CHECK(static_cast<int64_t>(directory_.size()) == limits_.n_pages);
   ++steps_;
   StepSlot& slot = begin_slot(plan);
   check_rows(plan, header, slot);

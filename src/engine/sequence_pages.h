@@ -32,10 +32,29 @@ class SequencePages {
   // How much of the sequence the prefix index has now. Never all of it: the last token is computed
   // even when every page is here.
   PrefixMatch peek(Sequence& sequence);
-  // Gives the sequence its slot and the pages that the index has.
-  void attach(Sequence& sequence, SlotId slot);
+  // Gives the sequence its slot and the pages that the index has. With `seals` on they are verified
+  // first, in one ticket: from the first damaged one on they are let go. Returns the damaged page,
+  // which is quarantined, or kNoPage.
+  PageId attach(Sequence& sequence, SlotId slot, Executor& executor);
   // Allocates `n` more pages, evicting cached ones. Errors: resource_exhausted; corruption.
   Status grow(Sequence& sequence, int32_t n);
+  // Whether the sequence's row of the page table is what it was: the page at each sealed place
+  // carries the identity of these tokens, the others belong to this request. Errors: corruption.
+  Status check_places(const Sequence& sequence) const;
+  // Whether the sequence's row still begins with the pages that a step was planned with.
+  bool holds(const Sequence& sequence, std::span<const TaggedPage> planned) const;
+  // The pages that `grow` has allocated since this was asked last.
+  std::span<const PageId> take_fresh();
+  // Verifies up to `n` sealed pages, in turn, and quarantines the damaged ones: those.
+  std::vector<PageId> scrub(int32_t n, Executor& executor);
+  // Takes back leases that are not among `known`. How many.
+  enum class Surplus : uint8_t { to_free, to_quarantine };
+  int32_t take_back_surplus(std::span<const KnownLease> known, Surplus where);
+  // Empties the sequence's row of the page table without letting its pages go: what a row says that
+  // cannot be trusted may be somebody else's. Its leases are surplus then.
+  void abandon(const Sequence& sequence) { table_.clear(*sequence.slot); }
+  // Drops the entries of the index that do not describe their page any more.
+  void forget_stale() { index_.forget_stale(); }
   // The sequence's keys reach to `computed` now. Errors: corruption.
   Status commit(Sequence& sequence);
   // Seals the pages that have become full, and publishes them. One ticket for all sequences.
@@ -60,11 +79,22 @@ class SequencePages {
   Status audit(std::span<const KnownLease> known) const;
 
   uint64_t evicted() const { return evicted_; }
-  uint64_t faults() const { return faults_; }
+  // What the pool refused, and what was found wrong with pages here.
+  IntegrityCounts found() const;
 
  private:
   friend class sim::PageSurgeon;
 
+  // A page whose content is to be compared with its seal.
+  struct Sealed {
+    std::vector<SealTarget> targets;
+    std::vector<PageSeal> seals;
+    void add(const PagePool& pool, PageId page, int32_t logical);
+  };
+  // The place in `sealed` of the first page that is not what was sealed, or its size.
+  static size_t first_damaged(const Sealed& sealed, Executor& executor);
+  void condemn_damaged(PageId page);
+  void let_go_from(Sequence& sequence, int32_t first);
   // Logs and counts what the pool refused, and passes it on.
   Status note(Status status);
   std::span<const Token> page_tokens(const Sequence& sequence, int32_t logical) const;
@@ -72,12 +102,17 @@ class SequencePages {
   int32_t matchable_pages(const Sequence& sequence) const;
 
   const bool prefix_cache_;
+  const IntegrityConfig integrity_;
   Log& log_;
   PagePool pool_;
   PrefixIndex index_;
   PageTable table_;
   uint64_t evicted_ = 0;
-  uint64_t faults_ = 0;
+  IntegrityCounts found_;
+  std::vector<int32_t> logical_;  // [n_pages] the place that a sealed page was sealed at
+  std::vector<PageId> fresh_;     // allocated since `take_fresh`, when pages are poisoned
+  std::vector<PageId> given_;     // what it answered last
+  int32_t scrubbed_ = 0;          // the page that was verified last
 };
 
 }  // namespace quire

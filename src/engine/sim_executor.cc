@@ -5,6 +5,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/rng.h"
+#include "engine/integrity.h"
 
 namespace quire {
 
@@ -12,6 +13,8 @@ namespace {
 
 // A cell that nothing wrote.
 constexpr uint64_t kUnwritten = 0xdeadULL;
+// What fill_pages leaves of kPoison, and what is computed from it: not a number stays one.
+constexpr uint64_t kPoisonCell = kPoison * 0x0101010101010101ULL;
 
 bool is_allowed(std::span<const uint64_t> mask, Token token) {
   const auto t = static_cast<size_t>(token);
@@ -62,13 +65,14 @@ std::vector<Token> right_answer(const SimModel& model, uint64_t salt,
 }
 
 SimExecutor::SimExecutor(const SimModel& model, const PlanLimits& limits, SaltOf salt_of,
-                         SimCompletion completion)
+                         SimCompletion completion, SimChecks checks)
     : model_(model),
       limits_(limits),
       salt_of_(std::move(salt_of)),
       cells_(static_cast<size_t>(limits.n_pages) * static_cast<size_t>(limits.page_tokens),
              kUnwritten),
-      completion_(completion) {
+      completion_(completion),
+      checks_(checks) {
   CHECK(model.vocab_size > 0 && model.vocab_size == limits.vocab_size);
 }
 
@@ -95,9 +99,35 @@ std::span<uint64_t> SimExecutor::cells_of(PageId page) {
   return std::span(cells_).subspan(static_cast<size_t>(page.value) * n, n);
 }
 
-uint64_t& SimExecutor::cell_at(const StepRow& row, int32_t position) {
-  const PageId page = row.pages[static_cast<size_t>(position / limits_.page_tokens)].page;
-  return cells_of(page)[static_cast<size_t>(position % limits_.page_tokens)];
+CellPlace SimExecutor::place_of(const StepRow& row, int32_t position) const {
+  return {.page = row.pages[static_cast<size_t>(position / limits_.page_tokens)].page,
+          .offset = position % limits_.page_tokens};
+}
+
+void SimExecutor::check_tags(const StepRow& row, StepRowResult* result) const {
+  if (checks_.rows) check_row_pages(row.pages, directory_, result);
+}
+
+bool SimExecutor::store(const StepRow& row, int32_t position, uint64_t value,
+                        StepRowResult* result) {
+  const CellPlace right = place_of(row, position);
+  const std::optional<CellPlace> place =
+      faults_ == nullptr ? right : faults_->place(row, position, right);
+  if (!place) return true;
+  if (checks_.writes && !directory_.empty()) {
+    const PageTag expected = row.pages[static_cast<size_t>(position / limits_.page_tokens)].tag;
+    const PageEntry& entry = directory_[static_cast<size_t>(place->page.value)];
+    const bool may_write = place->page == right.page && is_current(entry, expected) &&
+                           entry.state != PageState::sealed;
+    if (!may_write) {
+      result->verdict = RowVerdict::stale_write;
+      result->page = place->page;
+      result->found_tag = entry.tag;
+      return false;
+    }
+  }
+  cell(*place) = value;
+  return true;
 }
 
 Token SimExecutor::token_of(const TokenSource& source) const {
@@ -118,15 +148,21 @@ void SimExecutor::run_row(const StepRow& row, StepRowResult* result) {
     }
     const uint64_t before =
         position == 0 ? model_.first_cell(salt_of_(row.request)) : cell_at(row, position - 1);
-    cell_at(row, position) = model_.next_cell(before, token, position);
+    const bool is_number = !checks_.poison || before != kPoisonCell;
+    const uint64_t value = is_number ? model_.next_cell(before, token, position) : kPoisonCell;
+    if (!store(row, position, value, result)) return;
     ++position;
   }
   result->accepted = position;
   uint64_t folded = 0;
-  for (int32_t read = 0; read < position && row.n_logits > 0; ++read) {
-    folded = model_.fold(folded, cell_at(row, read));
+  bool is_number = true;
+  for (int32_t read = 0; read < position && (row.n_logits > 0 || checks_.poison); ++read) {
+    const uint64_t cell = cell_at(row, read);
+    is_number = is_number && (!checks_.poison || cell != kPoisonCell);
+    folded = model_.fold(folded, cell);
   }
-  check_row_pages(row.pages, directory_, result);
+  check_tags(row, result);
+  if (result->verdict == RowVerdict::ok && !is_number) result->verdict = RowVerdict::bad_logits;
   if (result->verdict != RowVerdict::ok || row.n_logits == 0) return;
   const Token token = model_.choose(folded, row.sampler.settings.seed, row.sampler.mask);
   if (token < 0) {
@@ -189,7 +225,7 @@ Result<TicketId> SimExecutor::submit(const StepPlan& plan, const StepHeader& hea
     StepRowResult& result =
         job.result.rows.emplace_back(StepRowResult{.request = row.request, .nonce = row.nonce});
     if (is_genuine) {
-      check_row_pages(row.pages, directory_, &result);
+      check_tags(row, &result);
     } else {
       result.verdict = RowVerdict::bad_header;
     }
@@ -215,7 +251,6 @@ TicketId SimExecutor::copy_pages(std::span<const PageId> from, std::span<const P
 }
 
 TicketId SimExecutor::fill_pages(std::span<const PageId> pages, std::byte value) {
-  run_all();
   for (const PageId page : pages) {
     std::ranges::fill(std::as_writable_bytes(cells_of(page)), value);
   }

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <span>
 #include <unordered_map>
 #include <variant>
@@ -44,13 +45,41 @@ enum class SimCompletion : uint8_t {
   when_asked,  // as a device, at its latest
 };
 
+// What the executor looks at by itself. The first goes with a directory that is watched.
+struct SimChecks {
+  bool rows = true;     // T: a row's pages, before it and before its token leaves
+  bool writes = false;  // W: a write into a page that the row may not write is dropped
+  bool poison = false;  // N: a row that reads kPoison, as attention would in every layer, fails
+};
+
+struct CellPlace {
+  PageId page;
+  int32_t offset = 0;  // within the page
+  friend constexpr bool operator==(CellPlace, CellPlace) = default;
+};
+
+// Where stores go wrong: planted below every check, by src/sim.
+class StoreFaults {
+ public:
+  virtual ~StoreFaults() = default;
+  // Where the cell of `position` is stored instead of at `right`; nothing when it is not stored.
+  virtual std::optional<CellPlace> place(const StepRow& row, int32_t position, CellPlace right) = 0;
+};
+
 class SimExecutor final : public Executor {
  public:
   using SaltOf = std::function<uint64_t(RequestId)>;
 
   // limits.vocab_size is the model's.
   SimExecutor(const SimModel& model, const PlanLimits& limits, SaltOf salt_of,
-              SimCompletion completion = SimCompletion::at_once);
+              SimCompletion completion = SimCompletion::at_once, SimChecks checks = {});
+
+  // `faults` outlives this; null for none.
+  void plant(StoreFaults* faults) { faults_ = faults; }
+  // The cell itself, for damage that no step did.
+  uint64_t& cell(CellPlace place) {
+    return cells_of(place.page)[static_cast<size_t>(place.offset)];
+  }
 
   bool is_asynchronous() const override { return completion_ == SimCompletion::when_asked; }
 
@@ -103,7 +132,11 @@ class SimExecutor final : public Executor {
   T collect(TicketId ticket);
   void run_row(const StepRow& row, StepRowResult* result);
   std::span<uint64_t> cells_of(PageId page);
-  uint64_t& cell_at(const StepRow& row, int32_t position);
+  CellPlace place_of(const StepRow& row, int32_t position) const;
+  uint64_t& cell_at(const StepRow& row, int32_t position) { return cell(place_of(row, position)); }
+  // False when the write was dropped, and the verdict says so.
+  bool store(const StepRow& row, int32_t position, uint64_t value, StepRowResult* result);
+  void check_tags(const StepRow& row, StepRowResult* result) const;
   PageSeal seal_of(const SealTarget& target);
 
   const SimModel model_;
@@ -114,6 +147,8 @@ class SimExecutor final : public Executor {
   uint64_t last_ticket_ = 0;
   uint64_t steps_ = 0;
   const SimCompletion completion_;
+  const SimChecks checks_;
+  StoreFaults* faults_ = nullptr;
   std::deque<Job> jobs_;                            // submitted and put off, oldest first
   std::deque<Sampled> recent_;                      // of the last steps carried out
   std::unordered_map<uint64_t, Outcome> outcomes_;  // by ticket, until collected

@@ -108,6 +108,30 @@ void audit_index(const PagePool& pool, const PrefixIndex& index, Findings* wrong
 
 }  // namespace
 
+std::vector<KnownLease> surplus_leases(const PagePool& pool, const PrefixIndex& index,
+                                       std::span<const KnownLease> known) {
+  LeaseTable expected(static_cast<int32_t>(pool.directory().size()));
+  for (const KnownLease& lease : known) {
+    // A lease of another life is not one of this page.
+    const bool is_page = lease.page.page.value > 0 && lease.page.page.value <= pool.total();
+    if (is_page && pool.entry(lease.page.page).tag == lease.page.tag) {
+      expected.take(lease.page.page, lease.kind);
+    }
+  }
+  std::vector<KnownLease> surplus;
+  for (int32_t p = 1; p <= pool.total(); ++p) {
+    const PageId page{p};
+    const PageTag tag = pool.entry(page).tag;
+    if (index.tag_of(page) == tag) expected.take(page, LeaseKind::index);
+    for (size_t k = 0; k < kLeaseKinds; ++k) {
+      const auto kind = static_cast<LeaseKind>(k);
+      const int32_t more = pool.leases().count(page, kind) - expected.count(page, kind);
+      for (int32_t i = 0; i < more; ++i) surplus.push_back({{page, tag}, kind});
+    }
+  }
+  return surplus;
+}
+
 std::vector<std::string> audit_pages(const PagePool& pool, const PrefixIndex& index,
                                      std::span<const KnownLease> known) {
   Findings wrong;

@@ -17,6 +17,10 @@ struct KnownLease {
   LeaseKind kind;
 };
 
+// Leases that the pool counts and nobody has: what a lost release leaves behind.
+std::vector<KnownLease> surplus_leases(const PagePool& pool, const PrefixIndex& index,
+                                       std::span<const KnownLease> known);
+
 // One sentence for each thing found wrong; empty when all is well:
 // states partition the pool; the free list is the free pages, each once; leases equal the known
 // ones; a page without holders is free, draining or quarantined; indexed pages are sealed, current

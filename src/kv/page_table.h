@@ -15,6 +15,10 @@
 
 namespace quire {
 
+namespace sim {
+class PageSurgeon;  // src/sim: looks at and disturbs what is private, on purpose
+}
+
 class PageTable {
  public:
   PageTable(int32_t n_slots, int32_t pages_max)
@@ -34,9 +38,16 @@ class PageTable {
     CHECK(size < pages_max_);
     pages_[begin(slot) + static_cast<size_t>(size++)] = page;
   }
+  // Keeps the first `n` pages.
+  void truncate(SlotId slot, int32_t n) {
+    CHECK(n >= 0 && n <= size(slot));
+    sizes_[static_cast<size_t>(slot.value)] = n;
+  }
   void clear(SlotId slot) { sizes_[static_cast<size_t>(slot.value)] = 0; }
 
  private:
+  friend class sim::PageSurgeon;
+
   size_t begin(SlotId slot) const {
     CHECK(slot.value >= 0 && static_cast<size_t>(slot.value) < sizes_.size());
     return static_cast<size_t>(slot.value) * static_cast<size_t>(pages_max_);

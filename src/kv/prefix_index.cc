@@ -68,14 +68,17 @@ std::span<const Token> PrefixIndex::tokens_of(PageId page) const {
   return std::span(tokens_).subspan(static_cast<size_t>(page.value) * n, n);
 }
 
+bool PrefixIndex::is_live(PageId page) const {
+  const PageEntry& entry = pool_.entry(page);
+  return entry.tag == tag_of(page) && entry.state == PageState::sealed;
+}
+
 PageId PrefixIndex::find(const PageIdentity& identity, std::span<const Token> page_tokens) const {
   const auto found = by_identity_.find(identity);
   if (found == by_identity_.end()) return kNoPage;
   const PageId page = found->second;
-  const PageEntry& entry = pool_.entry(page);
-  const bool is_live =
-      entry.tag == tag_of(page) && entry.state == PageState::sealed && !pool_.is_condemned(page);
-  return is_live && std::ranges::equal(tokens_of(page), page_tokens) ? page : kNoPage;
+  if (!is_live(page) || pool_.is_condemned(page)) return kNoPage;
+  return std::ranges::equal(tokens_of(page), page_tokens) ? page : kNoPage;
 }
 
 PrefixMatch PrefixIndex::peek(std::span<const PageIdentity> identities,
@@ -93,9 +96,30 @@ PrefixMatch PrefixIndex::peek(std::span<const PageIdentity> identities,
 
 TaggedPage PrefixIndex::acquire(const PageIdentity& identity, std::span<const Token> page_tokens) {
   const PageId page = find(identity, page_tokens);
-  if (page == kNoPage) return {};
+  if (page == kNoPage) {
+    const auto entry = by_identity_.find(identity);
+    if (entry != by_identity_.end() && !is_live(entry->second)) forget(entry->second);
+    return {};
+  }
   const TaggedPage tagged{.page = page, .tag = tag_of(page)};
   return pool_.take(tagged, LeaseKind::request).ok() ? tagged : TaggedPage{};
+}
+
+void PrefixIndex::forget(PageId page) {
+  ++stale_entries_;
+  Node& node = nodes_[static_cast<size_t>(page.value)];
+  const TaggedPage tagged{.page = page, .tag = node.tag};
+  unlink(page.value);
+  by_identity_.erase(node.identity);
+  node = Node{};
+  // There may be no such lease: then the pool refuses, and nothing changes.
+  static_cast<void>(pool_.drop(tagged, LeaseKind::index));
+}
+
+void PrefixIndex::forget_stale() {
+  for (int32_t p = 1; p <= pool_.total(); ++p) {
+    if (contains(PageId{p}) && !is_live(PageId{p})) forget(PageId{p});
+  }
 }
 
 bool PrefixIndex::insert(TaggedPage page, const PageIdentity& identity,

@@ -54,13 +54,17 @@ class PrefixIndex {
   PrefixMatch peek(std::span<const PageIdentity> identities, std::span<const Token> tokens) const;
 
   // The page with this identity and these tokens, leased for a request; kNoPage when there is none,
-  // or when the page no longer lives the life that was published.
+  // or when the page no longer lives the life that was published: that entry is then forgotten.
   TaggedPage acquire(const PageIdentity& identity, std::span<const Token> page_tokens);
 
   // Publishes a sealed page. False when another page already has the identity, when the page is to
   // be quarantined, or when the pool refuses.
   bool insert(TaggedPage page, const PageIdentity& identity, std::span<const Token> page_tokens);
 
+  // Drops every entry whose page does not live the life that was published.
+  void forget_stale();
+  // Entries that did not describe their page any more when they were met: faults of ours.
+  uint64_t stale_entries() const { return stale_entries_; }
   bool contains(PageId page) const { return tag_of(page) != kNoTag; }
   // The tag that the entry of `page` recorded; kNoTag when it is not here.
   PageTag tag_of(PageId page) const { return nodes_[static_cast<size_t>(page.value)].tag; }
@@ -92,6 +96,9 @@ class PrefixIndex {
     size_t operator()(const PageIdentity& identity) const noexcept { return identity.low; }
   };
 
+  bool is_live(PageId page) const;
+  // Drops the entry of a page without trusting that it is right.
+  void forget(PageId page);
   // The page of `identity` when its entry is current and its tokens are equal, else kNoPage.
   PageId find(const PageIdentity& identity, std::span<const Token> page_tokens) const;
   std::span<Token> tokens_of(PageId page);
@@ -105,6 +112,7 @@ class PrefixIndex {
   std::unordered_map<PageIdentity, PageId, IdentityHash> by_identity_;
   std::vector<Node> nodes_;    // [n_pages]
   std::vector<Token> tokens_;  // [n_pages, page_tokens]
+  uint64_t stale_entries_ = 0;
 };
 
 }  // namespace quire

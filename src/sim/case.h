@@ -34,8 +34,10 @@ enum class Feature : uint8_t {
   early_evictions,   // a cached page goes before anybody needs its place
   shuffled_reuse,    // free pages are given out in any order
   quarantines,       // an operator takes a page out, and gives it back
+  full_checks,       // every check of integrity
+  odd_checks,        // some of them, in any mixture
 };
-inline constexpr int kFeatures = 17;
+inline constexpr int kFeatures = 19;
 
 std::string_view name(Feature feature);
 

@@ -91,16 +91,19 @@ Run::Run(const Case& wanted)
       heap_(rng_.next_u64()),
       log_(LogLevel::error, LogFormat::text),
       record_of_(work_.requests.size(), 0),
-      cells_(
-          work_.model, executor_limits(work_.engine),
-          [this](RequestId id) { return records_[id.value - 1].planned().salt; },
-          has(Feature::late_device) || has(Feature::overlap) ? SimCompletion::when_asked
-                                                             : SimCompletion::at_once),
+      cells_(work_.model, executor_limits(work_.engine),
+             [this](RequestId id) { return records_[id.value - 1].planned().salt; },
+             has(Feature::late_device) || has(Feature::overlap) ? SimCompletion::when_asked
+                                                                : SimCompletion::at_once,
+             {.rows = work_.engine.integrity.tags,
+              .writes = work_.engine.integrity.writes,
+              .poison = work_.engine.integrity.poison}),
       executor_(cells_, executor_limits(work_.engine)),
       engine_(work_.engine, executor_, clock_, log_),
       surgeon_(engine_),
       checks_(surgeon_.pool(), executor_) {
   records_.reserve(work_.requests.size());
+  executor_.look_at(surgeon_.pool().directory());
   plan_arrivals(wanted);
   plan_interference();
 }

@@ -12,11 +12,6 @@ WatchingExecutor::WatchingExecutor(Executor& to, const PlanLimits& limits)
       logical_(static_cast<size_t>(limits.n_pages), -1),
       writer_(static_cast<size_t>(limits.n_pages), 0) {}
 
-void WatchingExecutor::watch_directory(std::span<const PageEntry> directory) {
-  directory_ = directory;
-  ForwardingExecutor::watch_directory(directory);
-}
-
 void WatchingExecutor::check_nonce(const StepRow& row) {
   const auto [known, is_new] = nonces_.emplace(row.request.value, row.nonce);
   if (!is_new && known->second != row.nonce) wrong("a request changed its nonce");

@@ -17,7 +17,8 @@ class WatchingExecutor final : public ForwardingExecutor {
  public:
   WatchingExecutor(Executor& to, const PlanLimits& limits);
 
-  void watch_directory(std::span<const PageEntry> directory) override;
+  // What rows are held against, whether or not the engine has its executor do so.
+  void look_at(std::span<const PageEntry> directory) { directory_ = directory; }
   Result<TicketId> submit(const StepPlan& plan, const StepHeader& header) override;
   TicketId seal_pages(std::span<const SealTarget> targets) override;
 

@@ -44,6 +44,23 @@ EngineConfig draw_engine(Rng& rng, FeatureSet features) {
   return engine;
 }
 
+// From a stream of its own: what is checked changes nothing else.
+IntegrityConfig draw_integrity(uint64_t seed, FeatureSet features) {
+  Rng rng(mix64(seed ^ 0x636865636bULL));  // "check"
+  IntegrityConfig integrity = integrity_config(
+      features.has(Feature::full_checks) ? IntegrityLevel::full : IntegrityLevel::tags);
+  if (features.has(Feature::odd_checks)) {
+    integrity = {.tags = chance(rng, 50),
+                 .writes = chance(rng, 50),
+                 .seals = chance(rng, 50),
+                 .places = chance(rng, 50),
+                 .poison = chance(rng, 50)};
+  }
+  integrity.scrub_pages = integrity.seals ? between(rng, 0, 4) : 0;
+  integrity.audit_steps = integrity.places ? between(rng, 1, 16) : 0;
+  return integrity;
+}
+
 std::vector<Token> random_tokens(Rng& rng, int32_t n) {
   std::vector<Token> tokens(static_cast<size_t>(n));
   for (Token& token : tokens) token = static_cast<Token>(rng.next_below(kVocab));
@@ -152,6 +169,7 @@ Workload draw_workload(const Case& drawn) {
     if (drawn.without.has(feature)) out.features.remove(feature);
   }
   out.engine = draw_engine(rng, out.features);
+  out.engine.integrity = draw_integrity(drawn.seed, out.features);
   out.model = {.vocab_size = kVocab, .seed = rng.next_u64()};
   out.pace = {.turn_us = between(rng, 50, 2000), .row_us = between(rng, 5, 1000)};
   out.audit_every = between(rng, 1, 64);

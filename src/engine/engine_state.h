@@ -1,0 +1,92 @@
+// Engine::State: what an engine owns, and the parts of its step. Private to engine*.cc.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/rng.h"
+#include "engine/engine.h"
+#include "engine/failure.h"
+#include "engine/rate_meter.h"
+#include "engine/scheduler.h"
+#include "engine/sequence.h"
+#include "engine/sequence_pages.h"
+
+namespace quire {
+
+struct Engine::State {
+  // A step that was submitted and not collected. Its pages carry step leases.
+  struct InFlight {
+    TicketId ticket;
+    StepPlan plan;
+  };
+
+  State(const EngineConfig& engine_config, Executor& step_executor, const Clock& engine_clock,
+        Log& engine_log);
+
+  Status add(RequestId id, GenerateRequest request, std::unique_ptr<OutputSink> sink);
+  void abort(RequestId id);
+  bool step();
+  EngineStats stats() const;
+  Status audit() const;
+
+  // Planning.
+  Schedule schedule();
+  void preempt(Sequence& sequence);
+  void admit(Sequence& sequence);
+  // Stops every request that holds a page whose content was found damaged.
+  void fail_holders(PageId page);
+  // What is looked at between steps: the scrub, and now and then the audit.
+  void look_after();
+  void scrub(int32_t n_pages);
+  void check_all();
+  // Stops a request whose row of the page table cannot be trusted.
+  void fail_untrusted(Sequence& sequence, Failure failure);
+  std::vector<KnownLease> known_leases() const;
+  Failure found(IntegrityCheck check, std::string what);
+  // The row, with its pages; false when the request had to be failed or has to wait a step.
+  bool prepare(const ScheduledRow& scheduled, StepRow* row);
+  void submit(const std::vector<ScheduledRow>& rows);
+
+  // Results.
+  // Whether the next step can be planned from what the open one will have chosen.
+  bool can_plan_ahead() const;
+  // Reads open steps, oldest first, until so many are left.
+  void collect_until(size_t n_open);
+  void complete(InFlight done);
+  std::optional<Failure> check_result(Sequence& sequence, const StepRow& row,
+                                      const StepRowResult& result);
+  // A row whose request has ended: its page must not have changed hands.
+  void note_late(const StepRow& row, const StepRowResult& result);
+  void take_token(Sequence& sequence, const SampledLogprob& sampled);
+
+  // Endings.
+  void finish(Sequence& sequence, RequestOutput last);
+  void fail(Sequence& sequence, Failure failure);
+  RequestOutput output_of(const Sequence& sequence) const;
+  Sequence* find(RequestId id);
+
+  const EngineConfig config;
+  Executor& executor;
+  const Clock& clock;
+  Log& log;
+  SequencePages pages;
+  std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences;
+  std::vector<Sequence*> running;  // by arrival, oldest first
+  std::deque<Sequence*> waiting;   // the queue; preempted requests at its head
+  std::vector<SlotId> free_slots;
+  std::deque<InFlight> in_flight;
+  std::vector<StepPlan> spare_plans;       // of steps that are over, kept for their memory
+  std::vector<RunningView> running_views;  // kept between steps for their memory
+  std::vector<WaitingView> waiting_views;
+  Rng nonces;
+  uint64_t last_id = 0;
+  uint64_t last_step = 0;
+  EngineStats counters;
+  RateMeter generated;
+};
+
+}  // namespace quire
