@@ -12,8 +12,8 @@
 #include "base/text.h"
 #include "sim/campaign.h"
 #include "sim/simulation.h"
-#include "tools/commands.h"
 #include "tools/option_value.h"
+#include "tools/sim_command.h"
 
 namespace quire {
 
@@ -22,14 +22,6 @@ namespace {
 // More would say the same.
 constexpr size_t kFailuresMax = 5;
 constexpr size_t kCaseBytesMax = size_t{1} << 20;
-
-struct SimOptions {
-  uint64_t seeds = 0;
-  uint64_t first_seed = 0;
-  std::string replay;
-  std::string save_folder;
-  bool json = false;
-};
 
 // `seconds` are the processor's, which is what one core can do.
 Json to_json(const sim::CampaignResult& result, double seconds) {
@@ -106,6 +98,8 @@ void add_sim_command(CLI::App& app, ExitCode* exit_code) {
   command->add_option("--seeds", "How many, each run twice (default 1000)");
   command->add_option("--first-seed", "The first (default 1)");
   command->add_option("--replay", "Run this case file instead");
+  command->add_option("--faults", "Plant these (all, or F01,F02,...), each --seeds times");
+  command->add_option("--without", "With --faults: checks that are off (tags,writes,seals,...)");
   command->add_option("--save", "Folder for the cases that failed, as small as they could be made");
   command->add_flag("--json")->description("One JSON object");
   command->callback([command, exit_code] {
@@ -114,9 +108,12 @@ void add_sim_command(CLI::App& app, ExitCode* exit_code) {
     options.first_seed = option_value<uint64_t>(*command, "--first-seed", 1);
     options.replay = option_value<std::string>(*command, "--replay", {});
     options.save_folder = option_value<std::string>(*command, "--save", {});
+    options.faults = option_value<std::string>(*command, "--faults", {});
+    options.without = option_value<std::string>(*command, "--without", {});
     options.json = command->count("--json") > 0;
-    const Result<ExitCode> end =
-        options.replay.empty() ? run_campaign(options) : replay(options.replay);
+    const Result<ExitCode> end = !options.replay.empty()   ? replay(options.replay)
+                                 : !options.faults.empty() ? run_fault_campaign(options)
+                                                           : run_campaign(options);
     *exit_code = end.ok() ? end.value() : fail(end.error());
   });
 }

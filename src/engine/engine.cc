@@ -183,6 +183,8 @@ bool Engine::State::prepare(const ScheduledRow& scheduled, StepRow* row) {
     }
   }
   if (Status status = pages.grow(sequence, scheduled.new_pages); !status.ok()) {
+    // The schedule counted on a page that is not to be had, which is not this request's fault.
+    if (status.error().code == ErrorCode::resource_exhausted) return false;
     fail(sequence, {FailureKind::internal, std::move(status).error()});
     return false;
   }

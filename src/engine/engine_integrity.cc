@@ -41,7 +41,7 @@ void Engine::State::check_all() {
   if (status.ok()) return;
   counters.integrity_found.add(IntegrityCheck::audit);
   log.error("kv integrity: " + status.error().message);
-  pages.forget_stale();
+  pages.mend();
   pages.take_back_surplus(known_leases(), SequencePages::Surplus::to_quarantine);
 }
 

@@ -53,8 +53,12 @@ class SequencePages {
   // Empties the sequence's row of the page table without letting its pages go: what a row says that
   // cannot be trusted may be somebody else's. Its leases are surplus then.
   void abandon(const Sequence& sequence) { table_.clear(*sequence.slot); }
-  // Drops the entries of the index that do not describe their page any more.
-  void forget_stale() { index_.forget_stale(); }
+  // Drops the entries of the index that do not describe their page any more, and what is wrong on
+  // the free list.
+  void mend() {
+    index_.forget_stale();
+    static_cast<void>(pool_.mend_free_list());
+  }
   // The sequence's keys reach to `computed` now. Errors: corruption.
   Status commit(Sequence& sequence);
   // Seals the pages that have become full, and publishes them. One ticket for all sequences.

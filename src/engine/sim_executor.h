@@ -76,6 +76,8 @@ class SimExecutor final : public Executor {
 
   // `faults` outlives this; null for none.
   void plant(StoreFaults* faults) { faults_ = faults; }
+  int32_t n_pages() const { return limits_.n_pages; }
+  int32_t page_tokens() const { return limits_.page_tokens; }
   // The cell itself, for damage that no step did.
   uint64_t& cell(CellPlace place) {
     return cells_of(place.page)[static_cast<size_t>(place.offset)];

@@ -194,4 +194,20 @@ Status PagePool::release_quarantined(PageId page) {
   return {};
 }
 
+bool PagePool::mend_free_list() {
+  std::vector<uint8_t> listed(entries_.size(), 0);
+  const size_t n_before = free_.size();
+  std::erase_if(free_, [&](PageId page) {
+    const auto p = static_cast<size_t>(page.value);
+    return entries_[p].state != PageState::free || listed[p]++ != 0;
+  });
+  bool is_whole = free_.size() == n_before;
+  for (int32_t p = 1; p <= total(); ++p) {
+    if (entry(PageId{p}).state != PageState::free || listed[static_cast<size_t>(p)] != 0) continue;
+    free_.push_back(PageId{p});
+    is_whole = false;
+  }
+  return is_whole;
+}
+
 }  // namespace quire

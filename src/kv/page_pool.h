@@ -55,6 +55,9 @@ class PagePool {
   // An operator, or a proof that nothing can touch the page any more, gives it back.
   Status release_quarantined(PageId page);
 
+  // Makes the free list the free pages again, each once. False when it was not.
+  bool mend_free_list();
+
   std::span<const PageEntry> directory() const { return entries_; }
   // CHECKs that `page` is in the pool.
   const PageEntry& entry(PageId page) const;

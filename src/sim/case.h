@@ -6,11 +6,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "engine/integrity.h"
+#include "sim/fault.h"
 
 namespace quire::sim {
 
@@ -59,10 +62,17 @@ class FeatureSet {
   uint32_t bits_ = 0;
 };
 
+// A fault to be planted, and the checks that are there to find it.
+struct PlannedFault {
+  Fault fault = Fault::f01;
+  IntegrityConfig checks;
+};
+
 struct Case {
   uint64_t seed = 0;
-  FeatureSet without;             // features that the seed would have
-  std::vector<int32_t> left_out;  // requests that never arrive, by number, ascending
+  FeatureSet without;                 // features that the seed would have
+  std::vector<int32_t> left_out;      // requests that never arrive, by number, ascending
+  std::optional<PlannedFault> fault;  // not kept in a file: a case is of what must not happen
 };
 
 // The text of a case file, and back. `reason` is for its reader. Errors: invalid_argument.

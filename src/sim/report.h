@@ -3,8 +3,11 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+
+#include "engine/integrity.h"
 
 namespace quire::sim {
 
@@ -38,6 +41,18 @@ inline constexpr size_t kReached = 23;
 
 std::string_view name(Reached state);
 
+// What became of a fault.
+struct FaultOutcome {
+  bool is_planted = false;
+  // The damage was undone before anything met it: a damaged page was evicted, for one.
+  bool is_gone = false;
+  std::optional<IntegrityCheck> found_by;  // the first check that failed
+  uint64_t delay_steps = 0;                // from planting to that
+  uint64_t victims = 0;                    // requests that failed, and held what was damaged
+  uint64_t collateral = 0;                 // requests that failed and did not
+  uint64_t wrong_tokens = 0;               // that were sent
+};
+
 struct Report {
   uint64_t hash = 0;    // of every output and the final counters, in order
   uint64_t events = 0;  // taken from the heap
@@ -45,6 +60,7 @@ struct Report {
   uint64_t requests = 0;      // that arrived
   uint64_t false_alarms = 0;  // of the integrity checks, nothing having been damaged
   std::array<uint64_t, kReached> reached{};
+  FaultOutcome fault;
   std::string violation;  // the first thing found wrong; empty when the run was right
 
   uint64_t& operator[](Reached state) { return reached[static_cast<size_t>(state)]; }

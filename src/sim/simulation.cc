@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/sim_executor.h"
 #include "sim/event_heap.h"
+#include "sim/fault_injector.h"
 #include "sim/page_checks.h"
 #include "sim/page_surgeon.h"
 #include "sim/request_record.h"
@@ -52,6 +54,12 @@ class Run {
            static_cast<int64_t>(rng_.next_below(static_cast<uint64_t>(most_us)));
   }
 
+  // The executor that the engine is to have, below what watches it.
+  Executor& with_fault(const Case& wanted) {
+    if (!wanted.fault) return cells_;
+    return injector_.emplace(cells_, wanted.fault->fault, wanted.seed);
+  }
+  bool is_damaged() const { return injector_ && injector_->is_planted(); }
   void plan_arrivals(const Case& wanted);
   void plan_interference();
   void happen(const Event& event);
@@ -66,7 +74,9 @@ class Run {
   void wake_device();
   void receive(size_t record, const RequestOutput& output);
   void check();
+  void watch_fault();
   void finish();
+  void finish_fault();
 
   Rng rng_;  // for what happens between requests; requests have streams of their own
   const Workload work_;
@@ -79,6 +89,8 @@ class Run {
   std::vector<RequestRecord> records_;  // of the requests that were taken; by id - 1 (see arrive)
   std::vector<uint64_t> record_of_;     // by request number: its place in `records_`, plus 1
   SimExecutor cells_;
+  std::optional<FaultInjector> injector_;
+  const uint64_t plants_at_;  // the event from which on the fault is to be planted
   WatchingExecutor executor_;
   Engine engine_;  // before what looks into it; its end aborts what is left
   PageSurgeon surgeon_;
@@ -98,7 +110,8 @@ Run::Run(const Case& wanted)
              {.rows = work_.engine.integrity.tags,
               .writes = work_.engine.integrity.writes,
               .poison = work_.engine.integrity.poison}),
-      executor_(cells_, executor_limits(work_.engine)),
+      plants_at_(5 + mix64(wanted.seed) % 150),
+      executor_(with_fault(wanted), executor_limits(work_.engine)),
       engine_(work_.engine, executor_, clock_, log_),
       surgeon_(engine_),
       checks_(surgeon_.pool(), executor_) {
@@ -112,6 +125,8 @@ void Run::plan_arrivals(const Case& wanted) {
   for (size_t i = 0; i < work_.requests.size(); ++i) {
     if (std::ranges::binary_search(wanted.left_out, static_cast<int32_t>(i))) continue;
     const PlannedRequest& planned = work_.requests[i];
+    // With the pages that a fault may cost, what does not fit could fit.
+    if (wanted.fault && !planned.fits) continue;
     heap_.push({.at_us = planned.arrives_us, .kind = EventKind::arrive, .subject = i});
     if (planned.aborts_us) {
       heap_.push({.at_us = *planned.aborts_us, .kind = EventKind::abort, .subject = i});
@@ -142,7 +157,8 @@ Report Run::go() {
     if (++report_.events > kEventsMax) wrong("requests do not come to an end");
     clock_.advance_us(std::max<int64_t>(0, event.at_us - clock_.now_us()));
     happen(event);
-    check();
+    if (injector_) watch_fault();
+    if (!is_damaged()) check();
   }
   finish();
   return report_;
@@ -265,7 +281,7 @@ void Run::release(uint64_t page) {
   const PageId id{static_cast<int32_t>(page)};
   if (surgeon_.release(id)) {
     ++report_[Reached::release];
-  } else if (surgeon_.pool().is_condemned(id)) {
+  } else if (surgeon_.pool().is_condemned(id) && !(is_damaged() && engine_.is_idle())) {
     // Somebody holds it still.
     heap_.push(
         {.at_us = after(20 * work_.pace.turn_us), .kind = EventKind::release, .subject = page});
@@ -276,7 +292,8 @@ void Run::receive(size_t record, const RequestOutput& output) {
   note(output.request.value);
   for (const GeneratedToken& token : output.tokens) note(static_cast<uint64_t>(token.token));
   if (output.finish) note(100 + static_cast<uint64_t>(*output.finish));
-  if (std::string found = records_[record].judge(output); !found.empty()) wrong(std::move(found));
+  std::string found = records_[record].judge(output);
+  if (!found.empty() && !is_damaged()) wrong(std::move(found));
   report_[Reached::answered] += uint64_t{records_[record].end() == RequestEnd::answered};
 }
 
@@ -289,7 +306,53 @@ void Run::check() {
   if (std::string found = checks_.check_content(); !found.empty()) wrong(std::move(found));
 }
 
+void Run::watch_fault() {
+  FaultOutcome& outcome = report_.fault;
+  if (!injector_->is_planted() && report_.events >= plants_at_) {
+    injector_->try_plant({surgeon_, records_, [this](RequestId id) {
+                            records_[id.value - 1].leave();
+                            engine_.abort(id);
+                          }});
+  }
+  if (!injector_->is_planted() || outcome.found_by) return;
+  outcome.is_planted = true;
+  const IntegrityCounts found = engine_.stats().integrity_found;
+  for (size_t i = 0; i < kIntegrityChecks && !outcome.found_by; ++i) {
+    const auto check = static_cast<IntegrityCheck>(i);
+    if (found[check] == 0) continue;
+    outcome.found_by = check;
+    outcome.delay_steps = injector_->steps() - injector_->planted_step();
+  }
+}
+
+// What is left of the damage is looked for; then all pages have come back, or are in quarantine.
+void Run::finish_fault() {
+  if (!engine_.is_idle()) wrong("requests were lost");
+  engine_.verify_all();
+  watch_fault();
+  engine_.flush_cache();
+  engine_.verify_all();
+  if (const Status status = engine_.audit(); !status.ok()) wrong(status.error().message);
+  const EngineStats stats = engine_.stats();
+  if (stats.pages_free + stats.pages_quarantined != stats.pages_total) {
+    wrong("pages did not come back");
+  }
+  FaultOutcome& outcome = report_.fault;
+  outcome.is_gone = outcome.is_planted && !outcome.found_by;
+  for (const RequestRecord& record : records_) {
+    if (record.is_live()) wrong("a request never ended");
+    outcome.wrong_tokens += record.wrong_tokens();
+    if (record.end() != RequestEnd::failed) continue;
+    ++(injector_->is_victim(record.id()) ? outcome.victims : outcome.collateral);
+  }
+  note(outcome.wrong_tokens ^ outcome.victims << 20 ^ outcome.delay_steps << 40);
+}
+
 void Run::finish() {
+  if (is_damaged()) {
+    report_.engine_steps = engine_.stats().steps;
+    return finish_fault();
+  }
   const EngineStats stats = engine_.stats();
   report_.engine_steps = stats.steps;
   report_.false_alarms = stats.integrity_failed;

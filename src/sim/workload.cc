@@ -12,6 +12,7 @@ namespace {
 
 constexpr int32_t kVocab = 40;     // small, so that random prompts share pages by chance too
 constexpr int32_t kDocuments = 3;  // common beginnings of prompts
+constexpr int32_t kSparePages = 4;
 
 int32_t between(Rng& rng, int32_t least, int32_t most) {
   return least + static_cast<int32_t>(rng.next_below(static_cast<uint64_t>(most - least + 1)));
@@ -168,8 +169,15 @@ Workload draw_workload(const Case& drawn) {
     const auto feature = static_cast<Feature>(i);
     if (drawn.without.has(feature)) out.features.remove(feature);
   }
+  if (drawn.fault && drawn.fault->fault == Fault::f30) {
+    for (const Feature pressure : {Feature::small_pool, Feature::prefix_cache, Feature::tenants,
+                                   Feature::aborts, Feature::bursts}) {
+      out.features.add(pressure);
+    }
+  }
   out.engine = draw_engine(rng, out.features);
-  out.engine.integrity = draw_integrity(drawn.seed, out.features);
+  out.engine.integrity =
+      drawn.fault ? drawn.fault->checks : draw_integrity(drawn.seed, out.features);
   out.model = {.vocab_size = kVocab, .seed = rng.next_u64()};
   out.pace = {.turn_us = between(rng, 50, 2000), .row_us = between(rng, 5, 1000)};
   out.audit_every = between(rng, 1, 64);
@@ -188,6 +196,8 @@ Workload draw_workload(const Case& drawn) {
     if (!comes_along) now_us += wait_us;
     out.requests.push_back(drawer.draw(i, now_us));
   }
+  // What is quarantined because of a fault is missing to nobody.
+  if (drawn.fault) out.engine.n_pages += kSparePages;
   return out;
 }
 

@@ -58,8 +58,53 @@ TEST(Simulation, CasesThatFailedOnceAreRight) {
   EXPECT_GT(n, 0U);
 }
 
+// Each fault is found, hurts nobody who did not hold what was damaged, and no wrong token is sent.
+TEST(Faults, EachIsFoundInTime) {
+  IntegrityConfig checks = integrity_config(IntegrityLevel::full);
+  checks.audit_steps = 4;
+  for (size_t i = 0; i < kFaults; ++i) {
+    const auto fault = static_cast<Fault>(i);
+    const FaultTally tally = run_fault({.fault = fault, .checks = checks}, 1, 25);
+    EXPECT_EQ(tally.injected, 25U) << name(fault);
+    EXPECT_EQ(tally.detected, tally.injected) << name(fault);
+    EXPECT_EQ(tally.collateral, 0U) << name(fault);
+    EXPECT_EQ(tally.wrong_tokens, 0U) << name(fault);
+    for (const FailedCase& failed : tally.failed) {
+      ADD_FAILURE() << name(fault) << " seed " << failed.smallest.seed << ": " << failed.violation;
+    }
+  }
+}
+
+// They are faults: with no check at all, these send wrong tokens.
+TEST(Faults, GoUnnoticedWithoutChecks) {
+  const IntegrityConfig none = integrity_config(IntegrityLevel::off);
+  for (const Fault fault : {Fault::f12, Fault::f14, Fault::f15, Fault::f16}) {
+    const FaultTally tally = run_fault({.fault = fault, .checks = none}, 1, 25);
+    EXPECT_GT(tally.wrong_tokens, 0U) << name(fault);
+  }
+}
+
 // The checker itself can see: a model whose reads are changed gives other answers.
 TEST(Simulation, DifferentSeedsDiffer) { EXPECT_NE(run({.seed = 1}).hash, run({.seed = 2}).hash); }
+
+// Drafts are not built: a step that would verify some is refused.
+TEST(Executor, RefusesMoreThanOneLogitRow) {
+  const PlanLimits limits{.n_pages = 3,
+                          .page_tokens = 4,
+                          .rows_max = 1,
+                          .tokens_max = 4,
+                          .pages_max = 2,
+                          .vocab_size = 40};
+  SimExecutor executor({.vocab_size = 40}, limits, [](RequestId) { return uint64_t{0}; });
+  StepPlan plan{.step = 1};
+  plan.rows.push_back({.request = RequestId{1},
+                       .tokens = {{.literal = 1}, {.literal = 2}},
+                       .n_logits = 2,
+                       .pages = {{PageId{1}, 1}}});
+  const Result<TicketId> refused = executor.submit(plan, make_header(plan));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::unsupported);
+}
 
 TEST(Workload, ARequestIsTheSameWithoutTheOthers) {
   const Workload whole = draw_workload({.seed = 7});
