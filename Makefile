@@ -56,6 +56,7 @@ test-sim:
 	cmake --preset cpu
 	cmake --build --preset cpu --target quire
 	build/quire sim --seeds $(SIM_SEEDS)
+	build/quire sim --faults all --seeds 200 2>/dev/null
 	first=$$(od -An -N6 -tu8 /dev/urandom | tr -d ' '); echo "first seed $$first"; \
 	build/quire sim --seeds $(SIM_SEEDS) --first-seed $$first
 
