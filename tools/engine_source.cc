@@ -105,6 +105,7 @@ Result<ModelEngine> make_model_engine(LoadedModel loaded, const EngineSettings& 
                 .queued_requests_max = settings.queued_requests_max,
                 .chunked_prefill_tokens = prefill_tokens(settings, *loaded.backend),
                 .prefix_cache = settings.prefix_cache,
+                .integrity = integrity_config(settings.integrity),
                 .domain = {.model_lineage = TRY(model_lineage(loaded)),
                            .weight_format = weight_format(model_config.weights.scheme),
                            .activation = settings.activation,

@@ -31,6 +31,7 @@ struct EngineSettings {
   double mem_fraction = kMemFraction;  // of a device's memory, for all of it
   int32_t chunked_prefill_tokens = 0;  // 0: kPrefillTokensCpu or kPrefillTokensCuda
   bool prefix_cache = true;
+  IntegrityLevel integrity = IntegrityLevel::tags;
   uint64_t seed = 0;
 };
 

@@ -188,6 +188,7 @@ class Server {
                        .mem_fraction = options_.mem_fraction_static,
                        .chunked_prefill_tokens = options_.chunked_prefill_size,
                        .prefix_cache = !options_.disable_radix_cache,
+                       .integrity = options_.integrity,
                        .seed = options_.random_seed};
     if (out.kv_tokens > 0 || !loaded.backend->reads_host_memory()) return out;
     const ModelConfig& model = loaded.config;

@@ -24,6 +24,13 @@ Result<Activation> parse_activation(const std::string& text) {
   return invalid_argument("--activation: expected bf16 or fp8");
 }
 
+Result<IntegrityLevel> parse_integrity(const std::string& text) {
+  if (text == "off") return IntegrityLevel::off;
+  if (text == "tags") return IntegrityLevel::tags;
+  if (text == "full") return IntegrityLevel::full;
+  return invalid_argument("--integrity: expected off, tags or full");
+}
+
 Status check_parser(const CLI::App& command, const char* flag) {
   const auto value = option_value<std::string>(command, flag, "auto");
   if (value == "auto" || value == "kimi_k2") return {};
@@ -53,6 +60,7 @@ void add_model_flags(CLI::App& command) {
   add("--mem-fraction-static", "Of a GPU's memory, for weights, pool and all (0.95)");
   add("--chunked-prefill-size", "Prompt tokens of one step (8192 on a GPU, 256 on a CPU)");
   flag("--disable-radix-cache", "Do not share prefixes between requests");
+  add("--integrity", "Which checks of cache pages are made: off, tags or full (tags)");
   add("--chat-family", "auto, kimi-k2-thinking, kimi-k2.5 or kimi-k2.6");
   add("--tool-call-parser", "auto or kimi_k2: the chat family decides");
   add("--reasoning-parser", "auto or kimi_k2: the chat family decides");
@@ -154,6 +162,7 @@ Status read_engine_flags(const CLI::App& command, ServeOptions* out) {
   TRY_OK(read_integer(command, "--random-seed", 0, &out->random_seed));
   out->has_random_seed = command.count("--random-seed") > 0;
   out->disable_radix_cache = command.count("--disable-radix-cache") > 0;
+  out->integrity = TRY(parse_integrity(option_value<std::string>(command, "--integrity", "tags")));
   out->kv_format =
       TRY(parse_kv_format(option_value<std::string>(command, "--kv-cache-dtype", "auto")));
   out->activation =
@@ -207,6 +216,7 @@ Json describe(const ServeOptions& options) {
           {"max_running_requests", options.max_running_requests},
           {"max_queued_requests", options.max_queued_requests},
           {"disable_radix_cache", options.disable_radix_cache},
+          {"integrity", name(options.integrity)},
           {"chat_family", options.chat_family},
           {"device", options.source.device},
           {"mem_fraction_static", options.mem_fraction_static}};

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/result.h"
+#include "engine/integrity.h"
 #include "format/kv_page.h"
 #include "ops/weight_matrix.h"
 #include "server/http.h"
@@ -34,6 +35,7 @@ struct ServeOptions {
   double mem_fraction_static = kMemFraction;
   int32_t chunked_prefill_size = 0;
   bool disable_radix_cache = false;
+  IntegrityLevel integrity = IntegrityLevel::tags;
   std::string api_key;
   std::string api_key_file;
   LogLevel log_level = LogLevel::info;

@@ -23,6 +23,19 @@ IntegrityConfig integrity_config(IntegrityLevel level) {
   return {};
 }
 
+std::string_view name(IntegrityLevel level) {
+  switch (level) {
+    case IntegrityLevel::off:
+      return "off";
+    case IntegrityLevel::tags:
+      return "tags";
+    case IntegrityLevel::full:
+      return "full";
+  }
+  CHECK(false);
+  return {};
+}
+
 std::string_view name(IntegrityCheck check) {
   constexpr std::array<std::string_view, kIntegrityChecks> kNames = {
       "tags",      "coverage", "writes",  "seals",  "places", "index",

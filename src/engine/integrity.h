@@ -15,6 +15,8 @@ namespace quire {
 
 enum class IntegrityLevel : uint8_t { off, tags, full };
 
+std::string_view name(IntegrityLevel level);
+
 struct IntegrityConfig {
   // T: every page of a row is compared with the directory before the step and before a token
   // leaves. The executor does it; the engine counts what was covered.

@@ -196,6 +196,30 @@ TEST_P(SameBytesTest, PreemptedAndResumed) {
   }
 }
 
+// Poisoned pages reach real kernels, and seals of prefix hits are verified on real bytes.
+TEST_P(SameBytesTest, WithEveryCheckOfIntegrity) {
+  std::vector<GenerateRequest> requests{request_, request_};
+  for (Token i = 0; i < 4; ++i) requests.push_back(request_of(3 + 11 * i, 40, 120));
+  EngineConfig config = base_config();
+  config.n_pages = 10;
+  const Answers tagged = run(config, requests, Arrival::in_turn);
+  config.integrity = integrity_config(IntegrityLevel::off);
+  const Answers without = run(config, requests, Arrival::in_turn);
+  EXPECT_EQ(without.stats.integrity_checked, 0U);
+  config.integrity = integrity_config(IntegrityLevel::full);
+  config.integrity.audit_steps = 8;
+  for (const Arrival arrival : {Arrival::in_turn, Arrival::together}) {
+    const Answers checked = run(config, requests, arrival);
+    EXPECT_GT(checked.stats.integrity_checked, 0U);
+    EXPECT_EQ(checked.stats.integrity_failed, 0U);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      expect_same(checked.heard[i], tagged.heard[i]);
+      expect_same(without.heard[i], tagged.heard[i]);
+    }
+    expect_same_pages(checked.seals, tagged.seals);
+  }
+}
+
 TEST_P(SameBytesTest, AsASecondTurnOverItsOwnTokens) {
   const Answers first = run(base_config(), {request_});
   GenerateRequest turn = request_of(77, 30, 40);
