@@ -46,6 +46,20 @@ TEST_F(AuditTest, ALeakedLeaseIsFound) {
   EXPECT_THAT(audit()[0], HasSubstr("expected 0 leases of kind request, found 1"));
 }
 
+TEST_F(AuditTest, SurplusIsWhatNobodyHas) {
+  const TaggedPage kept = allocate();
+  const TaggedPage lost = allocate();
+  known_.pop_back();
+  ASSERT_TRUE(pool_.take(kept, LeaseKind::step).ok());
+  const std::vector<KnownLease> surplus = surplus_leases(pool_, index_, known_);
+  ASSERT_EQ(surplus.size(), 2U);
+  for (const KnownLease& lease : surplus) {
+    EXPECT_EQ(lease.page, lease.kind == LeaseKind::step ? kept : lost);
+    EXPECT_TRUE(pool_.drop(lease.page, lease.kind).ok());
+  }
+  EXPECT_THAT(audit(), IsEmpty());
+}
+
 TEST_F(AuditTest, AHolderWithoutALeaseIsFound) {
   const TaggedPage page = allocate();
   known_.push_back({page, LeaseKind::request});

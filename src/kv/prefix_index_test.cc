@@ -118,6 +118,29 @@ TEST_F(PrefixIndexTest, OnlySealedPagesGetIn) {
   EXPECT_EQ(pages_found(index_, root_, tokens), 0);
 }
 
+TEST_F(PrefixIndexTest, APageToBeQuarantinedStaysOut) {
+  const TaggedPage page = pool_.allocate(kOwner).value();
+  const std::vector<Token> tokens{1, 2, 3, 4};
+  const PageIdentity identity = index_.chain(root_, tokens);
+  ASSERT_TRUE(pool_.commit(page, kTokens).ok());
+  ASSERT_TRUE(pool_.quarantine(page.page).ok());
+  ASSERT_TRUE(pool_.seal(page, {}, identity).ok());
+  EXPECT_FALSE(index_.insert(page, identity, tokens));
+  ASSERT_TRUE(pool_.drop(page, LeaseKind::request).ok());
+  EXPECT_EQ(pool_.count(PageState::quarantined), 1);
+}
+
+TEST_F(PrefixIndexTest, AnEntryOfAnotherLifeIsForgottenWhenItIsMet) {
+  const TaggedPage page = publish(index_, root_, {1, 2, 3, 4})[0];
+  ASSERT_TRUE(pool_.drop(page, LeaseKind::index).ok());  // freed behind the index
+  const std::vector<Token> tokens{1, 2, 3, 4};
+  EXPECT_TRUE(index_.contains(page.page));
+  EXPECT_EQ(index_.acquire(index_.chain(root_, tokens), tokens), TaggedPage{});
+  EXPECT_FALSE(index_.contains(page.page));
+  EXPECT_EQ(index_.stale_entries(), 1U);
+  EXPECT_EQ(pool_.count(PageState::free), pool_.total());
+}
+
 TEST_F(PrefixIndexTest, TheSecondPageOfAnIdentityStaysOut) {
   publish(index_, root_, {1, 2, 3, 4});
   const TaggedPage twin = pool_.allocate(kOwner).value();
