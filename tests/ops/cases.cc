@@ -90,7 +90,7 @@ std::vector<LinearCase> linear_cases() {
   // More of a sum than a block's ring holds; several tiles of tokens.
   each_format({33, 7168, 16, any});
   each_format({260, 640, 24, any});
-  // Up to 32 tokens of few rows; as many blocks as a device has multiprocessors.
+  // Few rows; as many blocks as a device has multiprocessors.
   out.push_back({20, 2048, 300, WeightFormat::bf16});
   out.push_back({32, 1536, 72, WeightFormat::bf16});
   out.push_back({2, 7168, 2112, WeightFormat::bf16});

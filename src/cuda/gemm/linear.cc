@@ -5,7 +5,6 @@
 // kernels whose rows do not depend on the batch.
 #include <optional>
 
-#include "base/bytes.h"
 #include "cuda/gemm/blas.h"
 #include "cuda/gemm/head_products.h"
 #include "cuda/gemm/plain.h"
@@ -95,15 +94,12 @@ BlasAnswer multiply_blas(const Context& context, const ops::Linear& args) {
 }
 
 bool prefers_blas(const Context& context, const WeightMatrix& weight, int64_t n_tokens) {
-  return weight.format == WeightFormat::bf16 && !context.deterministic &&
-         !prefers_thin(div_up(weight.n_out, int64_t{kThinRows}), n_tokens, context.n_sms);
+  return weight.format == WeightFormat::bf16 && n_tokens > kThinTokensMax && !context.deterministic;
 }
 
 // False when the rows of the product lie as neither kernel can read them.
 bool multiply_own(const Context& context, const ThinProduct& product) {
-  const int64_t thin_tokens =
-      product.format == WeightFormat::bf16 ? kThinTokensMax : kThinTokensAny;
-  if (!context.deterministic && product.n_tokens <= thin_tokens && is_thin(product)) {
+  if (!context.deterministic && product.n_tokens <= kThinTokensMax && is_thin(product)) {
     multiply_thin(context, product);
     return true;
   }

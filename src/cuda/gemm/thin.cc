@@ -27,9 +27,7 @@ bool is_thin(const ThinProduct& p) {
 }
 
 void multiply_thin(const Context& context, const ThinProduct& product) {
-  CHECK(is_thin(product));
-  CHECK(product.n_tokens <=
-        (product.format == WeightFormat::bf16 ? kThinTokensMax : kThinTokensAny));
+  CHECK(is_thin(product) && product.n_tokens <= kThinTokensMax);
   switch (product.format) {
     case WeightFormat::bf16:
       return launch_thin_bf16(context, product);

@@ -176,11 +176,6 @@ void launch_thin_format(const Context& context, const ThinProduct& product) {
                                   .n_chunks = div_up(product.n_in, int64_t{One::kInputs}),
                                   .n_warps = is_one ? One::kWarps : Two::kWarps},
                                  context.n_sms);
-  if constexpr (kFormat == WeightFormat::bf16) {
-    if (product.n_tokens > Two::kTokens) {
-      return launch_thin<ThinTile<kFormat, 4>>(context, product, splits);
-    }
-  }
   if (is_one) return launch_thin<One>(context, product, splits);
   launch_thin<Two>(context, product, splits);
 }

@@ -18,8 +18,4 @@ int thin_splits(const ThinShape& shape, int n_sms) {
   return best;
 }
 
-bool prefers_thin(int64_t n_row_tiles, int64_t n_tokens, int n_sms) {
-  return n_tokens <= kThinTokensAny || (n_tokens <= kThinTokensMax && n_row_tiles <= n_sms);
-}
-
 }  // namespace quire::cuda

@@ -8,8 +8,8 @@ namespace quire::cuda {
 
 inline constexpr int kThinRows = 32;      // outputs of a tile
 inline constexpr int kThinSplitsMax = 8;  // blocks of a cluster: what every such device can hold
-inline constexpr int64_t kThinTokensAny = 16;  // of any product
-inline constexpr int64_t kThinTokensMax = 32;  // of BF16 weights with few rows
+// Of any product. Alone, BF16 products of few rows would gain up to 32; in a step they lose.
+inline constexpr int64_t kThinTokensMax = 16;
 
 struct ThinShape {
   int64_t n_row_tiles;  // of both matrices
@@ -19,8 +19,5 @@ struct ThinShape {
 
 // Blocks of a cluster: those that leave the busiest multiprocessor with the fewest turns.
 int thin_splits(const ThinShape& shape, int n_sms);
-
-// Whether the thin kernel is the faster one with BF16 weights.
-bool prefers_thin(int64_t n_row_tiles, int64_t n_tokens, int n_sms);
 
 }  // namespace quire::cuda

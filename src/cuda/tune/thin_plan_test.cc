@@ -41,14 +41,6 @@ TEST(ThinPlanTest, SumsAreSharedWhereTilesAreFew) {
   EXPECT_EQ(thin_splits(shape_of({20480, 7168}), kSms), 1);
 }
 
-TEST(ThinPlanTest, MoreTokensOnlyWhereRowsAreFew) {
-  const auto tiles = [](int64_t n_out) { return div_up(n_out, int64_t{kThinRows}); };
-  EXPECT_TRUE(prefers_thin(tiles(163840), 16, kSms));
-  EXPECT_TRUE(prefers_thin(tiles(2112), 32, kSms));
-  EXPECT_FALSE(prefers_thin(tiles(7168), 17, kSms));
-  EXPECT_FALSE(prefers_thin(tiles(384), 33, kSms));
-}
-
 }  // namespace
 
 }  // namespace quire::cuda
