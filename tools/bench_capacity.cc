@@ -99,8 +99,7 @@ class Admission {
           if (next.ok()) ++expected;
           if (!next.ok()) refusal = next.error().message;
         }
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));
-        const EngineStats full = service_.stats();
+        const EngineStats full = stats_with(static_cast<int32_t>(expected));
         waiting = {{"running", full.running}, {"queued", full.queued}};
       }
       if (!end) continue;
@@ -120,6 +119,16 @@ class Admission {
   }
 
  private:
+  // The counters are those of the last step, which a long prompt makes last: waits until they tell
+  // of all `n_requests`, 10 s at the most.
+  EngineStats stats_with(int32_t n_requests) {
+    EngineStats stats = service_.stats();
+    for (int i = 0; i < 500 && stats.running + stats.queued < n_requests; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      stats = service_.stats();
+    }
+    return stats;
+  }
   Result<RequestId> submit() {
     GenerateRequest request{.max_new_tokens = options_.output_tokens};
     request.sampling.temperature = 0;
