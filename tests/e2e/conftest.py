@@ -12,6 +12,9 @@ def pytest_addoption(parser):
     parser.addoption("--binary", default=str(ROOT / "build" / "quire"))
     parser.addoption("--model-path", default=str(ROOT / "models" / "kimi-nano"))
     parser.addoption("--load-seconds", type=float, default=20.0, help="length of the load test")
+    parser.addoption(
+        "--contamination-requests", type=int, default=2000, help="of the test of that name"
+    )
 
 
 @pytest.fixture(scope="session")
