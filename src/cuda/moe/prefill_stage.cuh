@@ -79,8 +79,8 @@ __device__ __forceinline__ void fold_rows(float (&sum)[kValues], const float (&p
 template <WeightFormat kFormat, int kTokens>
 struct StageProducts;
 
-// A group of 32 inputs has its own scale: its sum is folded in with float32 scales, while the other
-// warpgroup's products run.
+// Values are multiplied with their group's scale on the way to the operand (ops/moe.h), so that the
+// sums just go on.
 template <int kTokens>
 struct StageProducts<WeightFormat::int4_group, kTokens> {
   static constexpr WeightFormat kFormat = WeightFormat::int4_group;

@@ -3,30 +3,22 @@
 #include <gtest/gtest.h>
 
 #include "base/bytes.h"
+#include "cuda/tune/model_matrices.h"
 
 namespace quire::cuda {
 
 namespace {
 
-struct Matrix {
-  int64_t n_out, n_in;
-};
-
-// Kimi K2 on one rank of eight and on one alone, and kimi-nano.
-constexpr Matrix kMatrices[] = {{2112, 7168}, {1536, 1536},  {7168, 1024},  {384, 7168},
-                                {4608, 7168}, {7168, 2304},  {20480, 7168}, {12288, 1536},
-                                {7168, 8192}, {36864, 7168}, {7168, 18432}, {163840, 7168},
-                                {128, 256},   {256, 96},     {320, 256},    {16, 16}};
 constexpr int kSms = 132;
 
-ThinShape shape_of(const Matrix& m) {
+ThinShape shape_of(const ModelMatrix& m) {
   return {.n_row_tiles = div_up(m.n_out, int64_t{kThinRows}),
           .n_chunks = div_up(m.n_in, int64_t{32}),
           .n_warps = 8};
 }
 
 TEST(ThinPlanTest, EveryShapeHasAPlan) {
-  for (const Matrix& m : kMatrices) {
+  for (const ModelMatrix& m : kModelMatrices) {
     for (const int n_sms : {1, kSms}) {
       const int splits = thin_splits(shape_of(m), n_sms);
       EXPECT_GE(splits, 1);

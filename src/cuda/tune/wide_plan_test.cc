@@ -3,24 +3,16 @@
 #include <gtest/gtest.h>
 
 #include "base/bytes.h"
+#include "cuda/tune/model_matrices.h"
 
 namespace quire::cuda {
 
 namespace {
 
-struct Matrix {
-  int64_t n_out, n_in;
-};
-
-// Kimi K2 on one rank of eight and on one alone, and kimi-nano.
-constexpr Matrix kMatrices[] = {{2112, 7168}, {1536, 1536},  {7168, 1024},  {384, 7168},
-                                {4608, 7168}, {7168, 2304},  {20480, 7168}, {12288, 1536},
-                                {7168, 8192}, {36864, 7168}, {7168, 18432}, {163840, 7168},
-                                {128, 256},   {256, 96},     {320, 256},    {16, 16}};
 constexpr int64_t kTokens[] = {1, 16, 17, 32, 33, 64, 65, 128, 129, 1000, 8192};
 constexpr int kSms = 132;
 
-WideShape shape_of(const Matrix& m, int64_t n_tokens) {
+WideShape shape_of(const ModelMatrix& m, int64_t n_tokens) {
   return {.n_row_tiles = div_up(m.n_out, int64_t{kWideRows}),
           .n_chunks = div_up(m.n_in, int64_t{128}),
           .n_tokens = n_tokens};
@@ -35,7 +27,7 @@ void expect_possible(const WidePlan& plan, const WideShape& shape) {
 }
 
 TEST(WidePlanTest, EveryShapeHasAPlan) {
-  for (const Matrix& m : kMatrices) {
+  for (const ModelMatrix& m : kModelMatrices) {
     for (const int64_t n_tokens : kTokens) {
       const WideShape shape = shape_of(m, n_tokens);
       expect_possible(wide_plan(shape, kSms), shape);
@@ -46,7 +38,7 @@ TEST(WidePlanTest, EveryShapeHasAPlan) {
 }
 
 TEST(WidePlanTest, APlanForEveryBatchKnowsTheWeightsAlone) {
-  for (const Matrix& m : kMatrices) {
+  for (const ModelMatrix& m : kModelMatrices) {
     const WidePlan first = wide_plan_any(shape_of(m, 1), kSms);
     for (const int64_t n_tokens : kTokens) {
       const WidePlan plan = wide_plan_any(shape_of(m, n_tokens), kSms);
