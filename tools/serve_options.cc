@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/text.h"
+#include "tools/absent_flags.h"
 #include "tools/option_value.h"
 
 namespace quire {
@@ -61,6 +62,7 @@ void add_model_flags(CLI::App& command) {
   add("--chunked-prefill-size", "Prompt tokens of one step (8192 on a GPU, 256 on a CPU)");
   flag("--disable-radix-cache", "Do not share prefixes between requests");
   add("--integrity", "Which checks of cache pages are made: off, tags or full (tags)");
+  add("--integrity-retry", "How often a request that a check stopped begins again (0)");
   add("--chat-family", "auto, kimi-k2-thinking, kimi-k2.5 or kimi-k2.6");
   add("--tool-call-parser", "auto or kimi_k2: the chat family decides");
   add("--reasoning-parser", "auto or kimi_k2: the chat family decides");
@@ -77,7 +79,7 @@ void add_server_flags(CLI::App& command) {
   };
   add("--host", "Address to listen on (127.0.0.1)");
   add("--port", "Port to listen on (30000; 0: any free one)");
-  add("--admin-port", "Port on 127.0.0.1 for /flush_cache and /audit (default: none)");
+  add("--admin-port", "Port on 127.0.0.1 for operators' routes (default: none)");
   add("--api-key", "Key that requests must carry");
   add("--api-key-file",
       "File with lines \"tenant key\"; each tenant has a prefix cache of its own");
@@ -163,6 +165,7 @@ Status read_engine_flags(const CLI::App& command, ServeOptions* out) {
   out->has_random_seed = command.count("--random-seed") > 0;
   out->disable_radix_cache = command.count("--disable-radix-cache") > 0;
   out->integrity = TRY(parse_integrity(option_value<std::string>(command, "--integrity", "tags")));
+  TRY_OK(read_integer(command, "--integrity-retry", 0, &out->integrity_retries));
   out->kv_format =
       TRY(parse_kv_format(option_value<std::string>(command, "--kv-cache-dtype", "auto")));
   out->activation =
@@ -175,9 +178,11 @@ Status read_engine_flags(const CLI::App& command, ServeOptions* out) {
 void add_serve_flags(CLI::App& command) {
   add_model_flags(command);
   add_server_flags(command);
+  add_absent_flags(command);
 }
 
 Result<ServeOptions> read_serve_flags(const CLI::App& command) {
+  TRY_OK(refuse_absent_flags(command));
   ServeOptions out;
   out.source = TRY(read_model_source(command));
   if (out.source.share) {
@@ -217,6 +222,7 @@ Json describe(const ServeOptions& options) {
           {"max_queued_requests", options.max_queued_requests},
           {"disable_radix_cache", options.disable_radix_cache},
           {"integrity", name(options.integrity)},
+          {"integrity_retry", options.integrity_retries},
           {"chat_family", options.chat_family},
           {"device", options.source.device},
           {"mem_fraction_static", options.mem_fraction_static}};

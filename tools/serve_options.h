@@ -36,6 +36,7 @@ struct ServeOptions {
   int32_t chunked_prefill_size = 0;
   bool disable_radix_cache = false;
   IntegrityLevel integrity = IntegrityLevel::tags;
+  int32_t integrity_retries = 0;
   std::string api_key;
   std::string api_key_file;
   LogLevel log_level = LogLevel::info;

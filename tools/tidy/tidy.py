@@ -264,6 +264,32 @@ def rule_markdown(file, tree):
         yield 1, f"{titles} titles, expected one"
 
 
+def tests_of(file):
+    """(suite, case) of GoogleTest, (file, function) of pytest."""
+    if file.text is None or not is_test(file.path):
+        return
+    if file.code is not None:
+        yield from re.findall(r"^TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)", file.code, re.MULTILINE)
+    elif file.path.suffix == ".py":
+        for name in re.findall(r"^def (test_\w+)", file.text, re.MULTILINE):
+            yield file.path.name, name
+
+
+GTEST = re.compile(r"`([A-Z]\w+)\.([A-Z]\w+)`")
+PYTEST = re.compile(r"`(test_\w+\.py)::(test_\w+)`")
+
+
+def rule_named_tests(file, tree):
+    """A document may name a test only when there is one: `Suite.Case` or `test_x.py::test_y`."""
+    if file.path.suffix != ".md":
+        return
+    for number, line in enumerate(file.lines, 1):
+        for pattern in (GTEST, PYTEST):
+            for name in pattern.findall(line):
+                if name not in tree.tests:
+                    yield number, f"no such test: {name[0]}, {name[1]}"
+
+
 RULES = {
     "columns": rule_columns,
     "ascii": rule_ascii,
@@ -278,6 +304,7 @@ RULES = {
     "foreign-words": rule_foreign_words,
     "file-bytes": rule_file_bytes,
     "markdown": rule_markdown,
+    "named-tests": rule_named_tests,
 }
 
 
@@ -311,6 +338,7 @@ class Tree:
         ).stdout.decode().split("\0")
         names = sorted({name for name in listed if name and (self.root / name).is_file()})
         self.files = [File(self.root, name) for name in names]
+        self.tests = {test for file in self.files for test in tests_of(file)}
         self.layers = {}
         for line in (self.root / "src/LAYERS").read_text().splitlines():
             if line and not line.startswith("#"):

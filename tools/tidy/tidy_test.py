@@ -39,6 +39,8 @@ CASES = [
     ("file-bytes", "docs/a.txt", "x" * 4_000_001, "x"),
     ("markdown", "docs/a.md", "# A\n\n# B\n", "# A\n\n## B\n"),
     ("markdown", "docs/a.md", "# A\n\n[b](b.md)\n", "# A\n\n[b](https://b)\n"),
+    ("named-tests", "docs/a.md", "# A\n\n`Pool.Leaks` holds it.\n", "# A\n\nIt holds.\n"),
+    ("named-tests", "docs/a.md", "# A\n\n`test_a.py::test_b`\n", "# A\n\n`test_a.py`\n"),
     ("orphan", "src/kv/lonely.h", HEADER, None),
 ]
 
