@@ -106,6 +106,7 @@ Result<ModelEngine> make_model_engine(LoadedModel loaded, const EngineSettings& 
                 .chunked_prefill_tokens = prefill_tokens(settings, *loaded.backend),
                 .prefix_cache = settings.prefix_cache,
                 .integrity = integrity_config(settings.integrity),
+                .integrity_retries = settings.integrity_retries,
                 .domain = {.model_lineage = TRY(model_lineage(loaded)),
                            .weight_format = weight_format(model_config.weights.scheme),
                            .activation = settings.activation,

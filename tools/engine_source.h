@@ -32,6 +32,7 @@ struct EngineSettings {
   int32_t chunked_prefill_tokens = 0;  // 0: kPrefillTokensCpu or kPrefillTokensCuda
   bool prefix_cache = true;
   IntegrityLevel integrity = IntegrityLevel::tags;
+  int32_t integrity_retries = 0;
   uint64_t seed = 0;
 };
 

@@ -189,6 +189,7 @@ class Server {
                        .chunked_prefill_tokens = options_.chunked_prefill_size,
                        .prefix_cache = !options_.disable_radix_cache,
                        .integrity = options_.integrity,
+                       .integrity_retries = options_.integrity_retries,
                        .seed = options_.random_seed};
     if (out.kv_tokens > 0 || !loaded.backend->reads_host_memory()) return out;
     const ModelConfig& model = loaded.config;

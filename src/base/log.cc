@@ -24,6 +24,8 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
       return spdlog::level::warn;
     case LogLevel::error:
       return spdlog::level::err;
+    case LogLevel::silent:
+      return spdlog::level::off;
   }
   return spdlog::level::err;
 }

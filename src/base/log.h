@@ -10,7 +10,8 @@
 
 namespace quire {
 
-enum class LogLevel { debug, info, warning, error };
+// `silent` is for a log that is to write nothing.
+enum class LogLevel { debug, info, warning, error, silent };
 enum class LogFormat { text, json };
 
 class Log {

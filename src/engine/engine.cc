@@ -27,7 +27,8 @@ Engine::State::State(const EngineConfig& engine_config, Executor& step_executor,
       executor(step_executor),
       clock(engine_clock),
       log(engine_log),
-      pages(engine_config, engine_log),
+      findings(engine_clock, engine_log),
+      pages(engine_config, findings),
       nonces(mix64(engine_config.seed ^ 0x6e6f6e636573ULL)) {  // "nonces": a stream of its own
   CHECK(config.vocab_size > 0 && config.context_tokens > 1 && config.running_requests_max > 0 &&
         config.queued_requests_max >= 0 && config.chunked_prefill_tokens > 0);
@@ -103,11 +104,18 @@ void Engine::State::finish(Sequence& sequence, RequestOutput last) {
   sequences.erase(RequestId{sequence.id});
 }
 
-void Engine::State::fail(Sequence& sequence, Failure failure) {
-  log.error(format("request %llu failed: %s", static_cast<unsigned long long>(sequence.id.value),
-                   failure.error.message.c_str()));
+void Engine::State::fail(Sequence& sequence, Failure failure, Sent sent) {
   // What a failed request computed is in doubt: nobody else gets it.
   if (sequence.slot) pages.unpublish(sequence);
+  if (may_retry(sequence, failure, sent)) return retry(sequence);
+  if (failure.kind == FailureKind::integrity) {
+    findings.add({.kind = IntegrityEventKind::stopped,
+                  .request = sequence.id,
+                  .what = failure.error.message});
+  } else {
+    log.error(format("request %llu failed: %s", static_cast<unsigned long long>(sequence.id.value),
+                     failure.error.message.c_str()));
+  }
   RequestOutput last = output_of(sequence);
   last.finish = FinishReason::failed;
   last.failure = failure.kind;
@@ -174,11 +182,12 @@ bool Engine::State::prepare(const ScheduledRow& scheduled, StepRow* row) {
   Sequence* const found_sequence = find(scheduled.request);
   if (found_sequence == nullptr) return false;  // it was stopped since it was scheduled
   Sequence& sequence = *found_sequence;
+  if (!sequence.slot) return false;  // or set back
   // Fewer cached pages than the schedule counted on: it is asked again in the next step.
   if (sequence.planned != scheduled.first) return false;
   if (config.integrity.places) {
     if (Status status = pages.check_places(sequence); !status.ok()) {
-      fail_untrusted(sequence, found(IntegrityCheck::places, status.error().message));
+      fail_untrusted(sequence, found(IntegrityCheck::places, status.error().message, sequence));
       return false;
     }
   }
@@ -211,7 +220,7 @@ void Engine::State::submit(const std::vector<ScheduledRow>& rows) {
   }
   next.plan.rows.resize(n_rows);
   if (n_rows == 0) return;
-  ++last_step;
+  findings.begin_step(++last_step);
   // No step that is open can touch them: they were free.
   if (const std::span<const PageId> fresh = pages.take_fresh(); !fresh.empty()) {
     executor.fill_pages(fresh, std::byte{kPoison});
@@ -231,32 +240,49 @@ void Engine::State::submit(const std::vector<ScheduledRow>& rows) {
   in_flight.push_back(std::move(next));
 }
 
+std::optional<Failure> Engine::State::check_verdict(Sequence& sequence,
+                                                    const StepRowResult& result) {
+  if (result.verdict == RowVerdict::ok) return std::nullopt;
+  Failure failure = to_failure(result);
+  if (const auto check = check_of(result.verdict)) {
+    findings.found(*check, failure.error.message, result.page, sequence.id);
+  }
+  if (failure.kind == FailureKind::integrity && result.page != kNoPage) {
+    pages.quarantine(result.page, "a row met it under another life");
+    suspects.push_back(result.page);
+  }
+  return failure;
+}
+
 std::optional<Failure> Engine::State::check_result(Sequence& sequence, const StepRow& row,
                                                    const StepRowResult& result) {
-  counters.integrity_checked += static_cast<uint64_t>(result.pages_checked);
+  // Before the first layer, and again before a token leaves.
+  const int32_t expected = config.integrity.tags ? 2 * static_cast<int32_t>(row.pages.size()) : 0;
+  counters.integrity_expected += static_cast<uint64_t>(expected);
+  findings.looked(IntegrityCheck::tags, static_cast<uint64_t>(result.pages_checked));
+  findings.looked(IntegrityCheck::outputs);
+  findings.looked(IntegrityCheck::header);
   if (result.request != row.request || result.nonce != row.nonce ||
       result.nonce != sequence.nonce) {
-    return found(IntegrityCheck::outputs, "a result came back for another request");
+    return found(IntegrityCheck::outputs, "a result came back for another request", sequence);
   }
-  if (result.verdict != RowVerdict::ok) {
-    if (const auto check = check_of(result.verdict)) counters.integrity_found.add(*check);
-    Failure failure = to_failure(result);
-    if (failure.kind == FailureKind::integrity) pages.quarantine(result.page);
-    return failure;
-  }
-  if (config.integrity.tags && result.pages_checked < 2 * static_cast<int32_t>(row.pages.size())) {
-    return found(IntegrityCheck::coverage, "the pages of a step were not all compared");
+  if (std::optional<Failure> failure = check_verdict(sequence, result)) return failure;
+  findings.looked(IntegrityCheck::coverage);
+  if (result.pages_checked < expected) {
+    return found(IntegrityCheck::coverage, "the pages of a step were not all compared", sequence);
   }
   const int32_t end = row.first_position + static_cast<int32_t>(row.tokens.size());
   if (result.accepted != end || static_cast<int32_t>(result.tokens.size()) != row.n_logits) {
     return Failure{FailureKind::internal, corruption("a step's result has the wrong length")};
   }
   for (const SampledLogprob& sampled : result.tokens) {
+    findings.looked(IntegrityCheck::numbers);
     if (sampled.token >= 0 && sampled.token < config.vocab_size) continue;
-    counters.integrity_found.add(IntegrityCheck::numbers);
-    return Failure{
+    Failure failure{
         FailureKind::numerical,
         corruption(format("token %d: expected 0 to %d", sampled.token, config.vocab_size - 1))};
+    findings.found(IntegrityCheck::numbers, failure.error.message, kNoPage, sequence.id);
+    return failure;
   }
   sequence.computed = end;
   if (Status status = pages.commit(sequence); !status.ok()) {
@@ -291,35 +317,47 @@ void Engine::State::take_token(Sequence& sequence, const SampledLogprob& sampled
   }
 }
 
+Sequence* Engine::State::find_try(const StepRow& row) {
+  Sequence* const sequence = find(row.request);
+  return sequence != nullptr && sequence->nonce == row.nonce ? sequence : nullptr;
+}
+
 void Engine::State::complete(InFlight done) {
   StepResult result = executor.collect_step(done.ticket);
   CHECK(result.rows.size() == done.plan.rows.size());
   ++counters.steps;
   for (const StepRow& row : done.plan.rows) pages.drop(row.pages, LeaseKind::step);
 
-  std::vector<Sequence*> good;
-  std::vector<const StepRowResult*> good_results;
+  std::vector<size_t> good_rows;
   for (size_t i = 0; i < result.rows.size(); ++i) {
     const StepRow& row = done.plan.rows[i];
-    Sequence* sequence = find(row.request);
-    if (sequence == nullptr) {  // it has ended since
+    Sequence* sequence = find_try(row);
+    if (sequence == nullptr) {  // it has ended since, or begun again
       note_late(row, result.rows[i]);
       continue;
     }
     if (sequence->next && sequence->next->ticket == done.ticket) sequence->next.reset();
     if (config.integrity.places && !pages.holds(*sequence, row.pages)) {
-      fail_untrusted(*sequence, found(IntegrityCheck::places, "its page table changed in a step"));
+      fail_untrusted(*sequence,
+                     found(IntegrityCheck::places, "its page table changed in a step", *sequence));
     } else if (std::optional<Failure> failure = check_result(*sequence, row, result.rows[i])) {
       fail(*sequence, *std::move(failure));
     } else {
-      good.push_back(sequence);
-      good_results.push_back(&result.rows[i]);
+      good_rows.push_back(i);
     }
   }
+  for (const PageId page : std::exchange(suspects, {})) verify_sharers(page);
+  std::vector<Sequence*> good;
+  std::erase_if(good_rows, [&](size_t i) {
+    Sequence* const sequence = find_try(done.plan.rows[i]);
+    if (sequence != nullptr) good.push_back(sequence);
+    return sequence == nullptr;
+  });
   // Before tokens are taken: a request that ends now leaves its full pages to others.
   pages.seal_full(good, executor);
   for (size_t i = 0; i < good.size(); ++i) {
-    if (!good_results[i]->tokens.empty()) take_token(*good[i], good_results[i]->tokens.front());
+    const std::vector<SampledLogprob>& tokens = result.rows[good_rows[i]].tokens;
+    if (!tokens.empty()) take_token(*good[i], tokens.front());
   }
   spare_plans.push_back(std::move(done.plan));
 }
@@ -361,8 +399,10 @@ bool Engine::State::step() {
     return true;
   }
   for (const RequestId id : plan.admit) {
-    // Damage that one of them meets may stop another, but none that still waits.
-    admit(*find(id));
+    // Damage that one of them meets may set another back, which is then the first of those who
+    // wait: the rest is admitted in the next step.
+    if (waiting.front()->id != id) break;
+    admit(*waiting.front());
   }
   const uint64_t before = last_step;
   submit(plan.rows);
@@ -387,11 +427,9 @@ EngineStats Engine::State::stats() const {
       stats.pages_total - stats.pages_free - stats.pages_cached - stats.pages_quarantined;
   stats.evicted_pages = pages.evicted();
   stats.device_allocations = executor.allocations_after_start();
-  const IntegrityCounts of_pages = pages.found();
-  for (size_t i = 0; i < kIntegrityChecks; ++i) {
-    const auto check = static_cast<IntegrityCheck>(i);
-    stats.integrity_found.add(check, of_pages[check]);
-  }
+  stats.integrity_looked = findings.looked();
+  stats.integrity_checked = stats.integrity_looked[IntegrityCheck::tags];
+  stats.integrity_found = findings.found();
   stats.integrity_failed =
       stats.integrity_found.total() - stats.integrity_found[IntegrityCheck::numbers];
   stats.generation_tokens_per_second = generated.per_second_at(clock.now_us());
@@ -428,6 +466,9 @@ void Engine::abort_all() {
 }
 
 bool Engine::step() { return state_->step(); }
+void Engine::look_after_idle() { state_->look_after_idle(); }
+IntegrityReport Engine::integrity() const { return state_->integrity(); }
+Status Engine::release_page(PageId page) { return state_->pages.release_quarantined(page); }
 bool Engine::is_idle() const { return state_->sequences.empty() && state_->in_flight.empty(); }
 EngineStats Engine::stats() const { return state_->stats(); }
 Status Engine::audit() const { return state_->audit(); }

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "engine/engine_config.h"
 #include "engine/executor.h"
+#include "engine/integrity_report.h"
 #include "engine/request.h"
 
 namespace quire {
@@ -31,8 +32,13 @@ struct EngineStats {
   uint64_t requests_finished = 0, requests_aborted = 0, requests_failed = 0;
   uint64_t prompt_tokens = 0, cached_tokens = 0, generation_tokens = 0;
   uint64_t preemptions = 0, evicted_pages = 0;
-  uint64_t integrity_checked = 0, integrity_failed = 0;
+  uint64_t integrity_checked = 0, integrity_failed = 0;  // pages of rows compared; findings
+  // Comparisons that the rows of all steps ask for: with the check of tags on, what
+  // integrity_checked comes to as long as nothing is wrong.
+  uint64_t integrity_expected = 0;
+  IntegrityCounts integrity_looked;         // comparisons made, by check
   IntegrityCounts integrity_found;          // integrity_failed by check, numbers with them
+  uint64_t integrity_retries = 0;           // requests that began again from their prompt
   uint64_t device_allocations = 0;          // after the start; there should be none
   double generation_tokens_per_second = 0;  // over the last second
 };
@@ -58,6 +64,8 @@ class Engine {
 
   // One step: true when there was something to do.
   bool step();
+  // For whoever finds nothing to do: scrubs and audits now and then, by the clock.
+  void look_after_idle();
 
   bool is_idle() const;
   EngineStats stats() const;
@@ -66,6 +74,11 @@ class Engine {
   Status audit() const;
   // Verifies every sealed page and makes the audit now, and acts on what they find.
   void verify_all();
+  // Pages by state, those in quarantine, and what the checks found last.
+  IntegrityReport integrity() const;
+  // An operator gives a page back that has reached quarantine. Errors: invalid_argument (no such
+  // page), corruption (it is not there, or somebody holds it still).
+  Status release_page(PageId page);
   // Drops the pages that no request holds from the prefix index; false when requests are running.
   bool flush_cache();
 

@@ -28,6 +28,8 @@ struct EngineConfig {
   bool prefix_cache = true;
   Overlap overlap = Overlap::off;
   IntegrityConfig integrity;
+  // How often a request that a check stopped begins again from its prompt instead of failing.
+  int32_t integrity_retries = 0;
   PrefixDomain domain;  // lineage and formats (docs/formats/page_tag.md)
   uint64_t seed = 0;    // nonces and default sampling seeds
 };

@@ -1,4 +1,5 @@
-// What the engine does about the integrity of pages: the audit, the scrub, and who is stopped.
+// What the engine does about the integrity of pages: the audit, the scrub, who is stopped, and who
+// begins again.
 #include <algorithm>
 
 #include "base/text.h"
@@ -7,9 +8,44 @@
 
 namespace quire {
 
-Failure Engine::State::found(IntegrityCheck check, std::string what) {
-  counters.integrity_found.add(check);
+namespace {
+
+// An idle engine has time: all of a large pool within minutes, and no more than a small share of
+// what a device or a memory bus can do.
+constexpr int64_t kIdleScrubUs = 100'000;
+constexpr int32_t kIdleScrubPages = 8;
+constexpr int64_t kIdleAuditUs = 10'000'000;
+
+}  // namespace
+
+Failure Engine::State::found(IntegrityCheck check, std::string what, const Sequence& sequence,
+                             PageId page) {
+  findings.found(check, what, page, sequence.id);
   return integrity_failure(std::move(what));
+}
+
+bool Engine::State::may_retry(const Sequence& sequence, const Failure& failure, Sent sent) const {
+  if (failure.kind != FailureKind::integrity) return false;
+  if (sequence.retries >= config.integrity_retries) return false;
+  // Tokens of steps that passed every check stay as they are, and the answer goes on after them.
+  // Those that damaged content may have made cannot be taken back.
+  return sent == Sent::verified || sequence.n_generated() == 0;
+}
+
+// As a preemption does, but nothing that was computed is trusted again.
+void Engine::State::retry(Sequence& sequence) {
+  findings.add({.kind = IntegrityEventKind::retried,
+                .request = sequence.id,
+                .what = format("from its prompt and %d tokens sent", sequence.n_generated())});
+  ++counters.integrity_retries;
+  ++sequence.retries;
+  sequence.nonce = nonces.next_u64();
+  sequence.next.reset();
+  if (!sequence.slot) return;  // it waits already
+  free_slots.push_back(*sequence.slot);
+  pages.release(sequence);
+  std::erase(running, &sequence);
+  waiting.push_front(&sequence);
 }
 
 void Engine::State::fail_holders(PageId page) {
@@ -19,8 +55,18 @@ void Engine::State::fail_holders(PageId page) {
     if (std::ranges::find(row, page, &TaggedPage::page) != row.end()) holders.push_back(sequence);
   }
   for (Sequence* holder : holders) {
-    fail(*holder, integrity_failure(format("page %d of the request was damaged", page.value)));
+    fail(*holder, integrity_failure(format("page %d of the request was damaged", page.value)),
+         Sent::in_doubt);
   }
+}
+
+void Engine::State::verify_sharers(PageId page) {
+  std::vector<Sequence*> sharers;
+  for (Sequence* sequence : running) {
+    const std::span<const TaggedPage> row = pages.pages(*sequence);
+    if (std::ranges::find(row, page, &TaggedPage::page) != row.end()) sharers.push_back(sequence);
+  }
+  for (const PageId damaged : pages.verify(sharers, executor)) fail_holders(damaged);
 }
 
 void Engine::State::look_after() {
@@ -32,15 +78,28 @@ void Engine::State::look_after() {
   check_all();
 }
 
+void Engine::State::look_after_idle() {
+  const IntegrityConfig& integrity = config.integrity;
+  const int64_t now_us = clock.now_us();
+  if (integrity.scrub_pages > 0 && now_us - idle_scrub_us >= kIdleScrubUs) {
+    idle_scrub_us = now_us;
+    scrub(kIdleScrubPages);
+  }
+  if (integrity.audit_steps > 0 && now_us - idle_audit_us >= kIdleAuditUs) {
+    idle_audit_us = now_us;
+    check_all();
+  }
+}
+
 void Engine::State::scrub(int32_t n_pages) {
   for (const PageId page : pages.scrub(n_pages, executor)) fail_holders(page);
 }
 
 void Engine::State::check_all() {
+  findings.looked(IntegrityCheck::audit);
   const Status status = audit();
   if (status.ok()) return;
-  counters.integrity_found.add(IntegrityCheck::audit);
-  log.error("kv integrity: " + status.error().message);
+  findings.found(IntegrityCheck::audit, status.error().message);
   pages.mend();
   pages.take_back_surplus(known_leases(), SequencePages::Surplus::to_quarantine);
 }
@@ -56,7 +115,22 @@ void Engine::State::note_late(const StepRow& row, const StepRowResult& result) {
   // step's lease did not hold it.
   const auto page = std::ranges::find(row.pages, result.page, &TaggedPage::page);
   if (page == row.pages.end() || page->tag == result.found_tag) return;
-  if (const auto check = check_of(result.verdict)) counters.integrity_found.add(*check);
+  if (const auto check = check_of(result.verdict)) {
+    findings.found(*check, "a page of an ended request changed hands in an open step", result.page,
+                   row.request);
+  }
+}
+
+IntegrityReport Engine::State::integrity() const {
+  const PagePool& pool = pages.pool();
+  IntegrityReport out{.events = findings.last(), .now_us = clock.now_us()};
+  for (size_t s = 0; s < kPageStates; ++s) out.pages[s] = pool.count(static_cast<PageState>(s));
+  for (int32_t p = 1; p <= pool.total(); ++p) {
+    if (!pool.is_condemned(PageId{p})) continue;
+    out.quarantined.push_back(
+        {.page = PageId{p}, .is_held = pool.entry(PageId{p}).state != PageState::quarantined});
+  }
+  return out;
 }
 
 std::vector<KnownLease> Engine::State::known_leases() const {

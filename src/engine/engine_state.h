@@ -10,6 +10,7 @@
 #include "base/rng.h"
 #include "engine/engine.h"
 #include "engine/failure.h"
+#include "engine/integrity_log.h"
 #include "engine/rate_meter.h"
 #include "engine/scheduler.h"
 #include "engine/sequence.h"
@@ -32,6 +33,7 @@ struct Engine::State {
   bool step();
   EngineStats stats() const;
   Status audit() const;
+  IntegrityReport integrity() const;
 
   // Planning.
   Schedule schedule();
@@ -39,14 +41,21 @@ struct Engine::State {
   void admit(Sequence& sequence);
   // Stops every request that holds a page whose content was found damaged.
   void fail_holders(PageId page);
+  // A page was met under another life than a row recorded: those who hold it have every sealed page
+  // of theirs verified, before their tokens of this step leave.
+  void verify_sharers(PageId page);
   // What is looked at between steps: the scrub, and now and then the audit.
   void look_after();
+  // The same while there is nothing to do, by time.
+  void look_after_idle();
   void scrub(int32_t n_pages);
   void check_all();
   // Stops a request whose row of the page table cannot be trusted.
   void fail_untrusted(Sequence& sequence, Failure failure);
   std::vector<KnownLease> known_leases() const;
-  Failure found(IntegrityCheck check, std::string what);
+  // Reports what a check found about a request: the failure that it ends with.
+  Failure found(IntegrityCheck check, std::string what, const Sequence& sequence,
+                PageId page = kNoPage);
   // The row, with its pages; false when the request had to be failed or has to wait a step.
   bool prepare(const ScheduledRow& scheduled, StepRow* row);
   void submit(const std::vector<ScheduledRow>& rows);
@@ -59,13 +68,22 @@ struct Engine::State {
   void complete(InFlight done);
   std::optional<Failure> check_result(Sequence& sequence, const StepRow& row,
                                       const StepRowResult& result);
-  // A row whose request has ended: its page must not have changed hands.
+  std::optional<Failure> check_verdict(Sequence& sequence, const StepRowResult& result);
+  // The request of a row, when it goes on with the try that the row belongs to.
+  Sequence* find_try(const StepRow& row);
+  // A row whose request has ended or begun again: its page must not have changed hands.
   void note_late(const StepRow& row, const StepRowResult& result);
   void take_token(Sequence& sequence, const SampledLogprob& sampled);
 
   // Endings.
   void finish(Sequence& sequence, RequestOutput last);
-  void fail(Sequence& sequence, Failure failure);
+  // What was sent to the client of a request that fails: tokens of steps that passed every check,
+  // or tokens that may have been computed from damaged content.
+  enum class Sent : uint8_t { verified, in_doubt };
+  // Ends the request, or has it begin again when it may.
+  void fail(Sequence& sequence, Failure failure, Sent sent = Sent::verified);
+  bool may_retry(const Sequence& sequence, const Failure& failure, Sent sent) const;
+  void retry(Sequence& sequence);
   RequestOutput output_of(const Sequence& sequence) const;
   Sequence* find(RequestId id);
 
@@ -73,6 +91,7 @@ struct Engine::State {
   Executor& executor;
   const Clock& clock;
   Log& log;
+  IntegrityLog findings;
   SequencePages pages;
   std::unordered_map<RequestId, std::unique_ptr<Sequence>> sequences;
   std::vector<Sequence*> running;  // by arrival, oldest first
@@ -82,9 +101,12 @@ struct Engine::State {
   std::vector<StepPlan> spare_plans;       // of steps that are over, kept for their memory
   std::vector<RunningView> running_views;  // kept between steps for their memory
   std::vector<WaitingView> waiting_views;
+  std::vector<PageId> suspects;  // pages that a step met under another life; empty between steps
   Rng nonces;
   uint64_t last_id = 0;
   uint64_t last_step = 0;
+  int64_t idle_scrub_us = 0;  // of the clock, when an idle engine scrubbed last
+  int64_t idle_audit_us = 0;  // and made the audit
   EngineStats counters;
   RateMeter generated;
 };

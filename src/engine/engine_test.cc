@@ -4,10 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <utility>
 
 #include "base/check.h"
-#include "engine/forwarding_executor.h"
+#include "engine/faulty_executor.h"
 #include "engine/sim_executor.h"
 #include "engine/test_requests.h"
 
@@ -40,32 +39,6 @@ GenerateRequest request_of(std::vector<Token> prompt, int32_t max_new_tokens) {
 std::vector<Token> right(const GenerateRequest& request) {
   return right_answer(kModel, 0, request);
 }
-
-// A test may spoil what one step says or returns.
-class FaultyExecutor final : public ForwardingExecutor {
- public:
-  using ForwardingExecutor::ForwardingExecutor;
-
-  std::function<void(StepPlan&)> spoil_plan;
-  std::function<void(StepHeader&)> spoil_header;
-  std::function<void(StepResult&)> spoil_result;
-
-  Result<TicketId> submit(const StepPlan& plan, const StepHeader& header) override {
-    StepPlan sent = plan;
-    StepHeader sent_header = header;
-    if (spoil_plan) {
-      std::exchange(spoil_plan, nullptr)(sent);
-      sent_header = make_header(sent);
-    }
-    if (spoil_header) std::exchange(spoil_header, nullptr)(sent_header);
-    return ForwardingExecutor::submit(sent, sent_header);
-  }
-  StepResult collect_step(TicketId ticket) override {
-    StepResult result = ForwardingExecutor::collect_step(ticket);
-    if (spoil_result) std::exchange(spoil_result, nullptr)(result);
-    return result;
-  }
-};
 
 class EngineTest : public testing::Test {
  protected:
@@ -119,7 +92,7 @@ class EngineTest : public testing::Test {
   }
 
   ManualClock clock_;
-  Log log_{LogLevel::error, LogFormat::text};
+  Log log_{LogLevel::silent, LogFormat::text};
   std::unique_ptr<SimExecutor> sim_;
   std::unique_ptr<FaultyExecutor> executor_;
   std::unique_ptr<Engine> engine_;

@@ -14,8 +14,10 @@
 namespace quire {
 
 struct Sequence {
-  RequestId id;             // its place in the order of arrival, too
-  uint64_t nonce = 0;       // travels with every row and comes back with every result
+  RequestId id;  // its place in the order of arrival, too
+  // Travels with every row and comes back with every result. A retry has a new one, so that what
+  // an open step still says of the try before it is known as such.
+  uint64_t nonce = 0;
   GenerateRequest request;  // its prompt has moved to `tokens`
   std::unique_ptr<OutputSink> sink;
 
@@ -33,6 +35,7 @@ struct Sequence {
   PageIdentity root;
   std::vector<PageIdentity> identities;
   std::optional<int32_t> cached_tokens;  // of the prompt, at the first admission
+  int32_t retries = 0;                   // how often a check has set it back to its prompt
 
   int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
   int32_t n_generated() const { return n_tokens() - n_prompt; }

@@ -8,28 +8,26 @@
 
 namespace quire {
 
-SequencePages::SequencePages(const EngineConfig& config, Log& log)
+SequencePages::SequencePages(const EngineConfig& config, IntegrityLog& findings)
     : prefix_cache_(config.prefix_cache),
       integrity_(config.integrity),
-      log_(log),
+      findings_(findings),
       pool_(config.n_pages, config.page_tokens),
       index_(pool_, config.domain),
       table_(config.running_requests_max,
              static_cast<int32_t>(div_up(config.context_tokens, config.page_tokens))),
       logical_(static_cast<size_t>(config.n_pages), 0) {}
 
-IntegrityCounts SequencePages::found() const {
-  IntegrityCounts found = found_;
-  found.add(IntegrityCheck::index, index_.stale_entries());
-  return found;
+Status SequencePages::note(Status status) {
+  findings_.looked(IntegrityCheck::ownership);
+  if (!status.ok()) findings_.found(IntegrityCheck::ownership, status.error().message);
+  return status;
 }
 
-Status SequencePages::note(Status status) {
-  if (!status.ok()) {
-    found_.add(IntegrityCheck::ownership);
-    log_.error("kv integrity: " + status.error().message);
+void SequencePages::note_stale_entries() {
+  for (; stale_noted_ < index_.stale_entries(); ++stale_noted_) {
+    findings_.found(IntegrityCheck::index, "an entry of the prefix index outlived its page");
   }
-  return status;
 }
 
 std::span<const TaggedPage> SequencePages::pages(const Sequence& sequence) const {
@@ -50,7 +48,9 @@ void SequencePages::extend_identities(Sequence& sequence, int32_t n_pages) const
 }
 
 int32_t SequencePages::matchable_pages(const Sequence& sequence) const {
-  return prefix_cache_ ? (sequence.n_tokens() - 1) / pool_.page_tokens() : 0;
+  // A retry computes everything itself: what it met before is in doubt.
+  const bool may_match = prefix_cache_ && sequence.retries == 0;
+  return may_match ? (sequence.n_tokens() - 1) / pool_.page_tokens() : 0;
 }
 
 PrefixMatch SequencePages::peek(Sequence& sequence) {
@@ -65,22 +65,26 @@ PageId SequencePages::attach(Sequence& sequence, SlotId slot, Executor& executor
   sequence.slot = slot;
   table_.clear(slot);
   for (int32_t k = 0; k < n; ++k) {
+    findings_.looked(IntegrityCheck::index);
     const TaggedPage page =
         index_.acquire(sequence.identities[static_cast<size_t>(k)], page_tokens(sequence, k));
     if (page.page == kNoPage) break;
     table_.append(slot, page);
   }
+  note_stale_entries();
   PageId damaged = kNoPage;
   if (integrity_.seals && table_.size(slot) > 0) {
     Sealed matched;
     for (int32_t k = 0; k < table_.size(slot); ++k) {
       matched.add(pool_, table_.row(slot)[static_cast<size_t>(k)].page, k);
     }
-    const size_t good = first_damaged(matched, executor);
-    if (good < matched.targets.size()) {
-      damaged = matched.targets[good].page;
-      condemn_damaged(damaged);
-      let_go_from(sequence, static_cast<int32_t>(good));
+    const std::vector<PageVerdict> verdicts = verdicts_of(matched, executor);
+    const auto bad = std::ranges::find(verdicts, PageVerdict::mismatch);
+    if (bad != verdicts.end()) {
+      const auto good = static_cast<int32_t>(bad - verdicts.begin());
+      damaged = matched.targets[static_cast<size_t>(good)].page;
+      condemn(damaged);
+      let_go_from(sequence, good);
     }
   }
   sequence.matched_pages = sequence.sealed_pages = table_.size(slot);
@@ -93,18 +97,29 @@ void SequencePages::Sealed::add(const PagePool& pool, PageId page, int32_t logic
   seals.push_back(pool.entry(page).seal);
 }
 
-size_t SequencePages::first_damaged(const Sealed& sealed, Executor& executor) {
-  const std::vector<PageVerdict> verdicts =
+std::vector<PageVerdict> SequencePages::verdicts_of(const Sealed& sealed, Executor& executor) {
+  if (sealed.targets.empty()) return {};
+  findings_.looked(IntegrityCheck::seals, sealed.targets.size());
+  std::vector<PageVerdict> verdicts =
       executor.collect_verdicts(executor.verify_pages(sealed.targets, sealed.seals));
   CHECK(verdicts.size() == sealed.targets.size());
-  const auto first = std::ranges::find(verdicts, PageVerdict::mismatch);
-  return static_cast<size_t>(first - verdicts.begin());
+  return verdicts;
 }
 
-void SequencePages::condemn_damaged(PageId page) {
-  found_.add(IntegrityCheck::seals);
-  log_.error(format("kv integrity: page %d: its content is not what was sealed", page.value));
-  quarantine(page);
+std::vector<PageId> SequencePages::condemn_damaged(const Sealed& sealed, Executor& executor) {
+  const std::vector<PageVerdict> verdicts = verdicts_of(sealed, executor);
+  std::vector<PageId> damaged;
+  for (size_t i = 0; i < verdicts.size(); ++i) {
+    if (verdicts[i] == PageVerdict::ok) continue;
+    damaged.push_back(sealed.targets[i].page);
+    condemn(damaged.back());
+  }
+  return damaged;
+}
+
+void SequencePages::condemn(PageId page) {
+  findings_.found(IntegrityCheck::seals, "its content is not what was sealed", page);
+  quarantine(page, "its content was damaged");
 }
 
 void SequencePages::let_go_from(Sequence& sequence, int32_t first) {
@@ -127,20 +142,28 @@ std::vector<PageId> SequencePages::scrub(int32_t n, Executor& executor) {
       due.add(pool_, page, logical_[static_cast<size_t>(page.value)]);
     }
   }
-  std::vector<PageId> damaged;
-  while (!due.targets.empty()) {
-    const size_t good = first_damaged(due, executor);
-    if (good == due.targets.size()) break;
-    damaged.push_back(due.targets[good].page);
-    condemn_damaged(damaged.back());
-    due.targets.erase(due.targets.begin(), due.targets.begin() + static_cast<ptrdiff_t>(good) + 1);
-    due.seals.erase(due.seals.begin(), due.seals.begin() + static_cast<ptrdiff_t>(good) + 1);
+  return condemn_damaged(due, executor);
+}
+
+std::vector<PageId> SequencePages::verify(std::span<Sequence* const> sequences,
+                                          Executor& executor) {
+  std::vector<PageId> held;
+  for (const Sequence* sequence : sequences) {
+    for (const TaggedPage& entry : pages(*sequence)) held.push_back(entry.page);
   }
-  return damaged;
+  std::ranges::sort(held);
+  held.erase(std::ranges::unique(held).begin(), held.end());
+  Sealed due;
+  for (const PageId page : held) {
+    if (pool_.entry(page).state != PageState::sealed) continue;
+    due.add(pool_, page, logical_[static_cast<size_t>(page.value)]);
+  }
+  return condemn_damaged(due, executor);
 }
 
 Status SequencePages::check_places(const Sequence& sequence) const {
   const std::span<const TaggedPage> row = pages(sequence);
+  findings_.looked(IntegrityCheck::places, row.size());
   for (size_t k = 0; k < row.size(); ++k) {
     const PageEntry& entry = pool_.entry(row[k].page);
     const bool is_sealed_place = k < static_cast<size_t>(sequence.sealed_pages);
@@ -167,9 +190,9 @@ std::span<const PageId> SequencePages::take_fresh() {
 int32_t SequencePages::take_back_surplus(std::span<const KnownLease> known, Surplus where) {
   const std::vector<KnownLease> surplus = surplus_leases(pool_, index_, known);
   for (const KnownLease& lease : surplus) {
-    log_.error(format("kv integrity: page %d: a lease of kind %s that nobody has",
-                      lease.page.page.value, name(lease.kind).data()));
-    if (where == Surplus::to_quarantine) quarantine(lease.page.page);
+    if (where == Surplus::to_quarantine) {
+      quarantine(lease.page.page, format("a %s lease that nobody has", name(lease.kind).data()));
+    }
     static_cast<void>(pool_.drop(lease.page, lease.kind));
   }
   return static_cast<int32_t>(surplus.size());
@@ -234,6 +257,7 @@ void SequencePages::seal_full(std::span<Sequence* const> sequences, Executor& ex
     logical_[static_cast<size_t>(full[i].page.page.value)] = k;
     if (prefix_cache_) index_.insert(full[i].page, identity, page_tokens(sequence, k));
   }
+  note_stale_entries();
 }
 
 void SequencePages::release(Sequence& sequence) {
@@ -253,11 +277,23 @@ void SequencePages::unpublish(const Sequence& sequence) {
   }
 }
 
-void SequencePages::quarantine(PageId page) {
+void SequencePages::quarantine(PageId page, std::string_view why) {
   if (page.value <= 0 || page.value > pool_.total()) return;
+  const bool is_new = !pool_.is_condemned(page);
   // Condemned first: the drop of the index's lease may be the last.
   static_cast<void>(note(pool_.quarantine(page)));
   static_cast<void>(note(index_.remove(page)));
+  if (!is_new) return;
+  findings_.add({.kind = IntegrityEventKind::quarantined, .page = page, .what = std::string(why)});
+}
+
+Status SequencePages::release_quarantined(PageId page) {
+  if (page.value <= 0 || page.value > pool_.total()) {
+    return invalid_argument(format("page %d: expected 1 to %d", page.value, pool_.total()));
+  }
+  TRY_OK(pool_.release_quarantined(page));
+  findings_.add({.kind = IntegrityEventKind::released, .page = page, .what = "by an operator"});
+  return {};
 }
 
 Status SequencePages::take(std::span<const TaggedPage> pages, LeaseKind kind) {

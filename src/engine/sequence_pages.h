@@ -1,17 +1,18 @@
 // SequencePages: what happens to pages on behalf of sequences. Owns pool, index and page table.
 //
 // Matches prefixes, allocates (evicting cached pages), commits, publishes and releases. A call that
-// the pool refuses is a fault of ours: it is logged, counted, and answered with the Status that
-// ends the request concerned. Used by the engine's thread.
+// the pool refuses is a fault of ours: it is an event of the integrity log, and answered with the
+// Status that ends the request concerned. Used by the engine's thread.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
-#include "base/log.h"
 #include "engine/engine.h"
 #include "engine/executor.h"
+#include "engine/integrity_log.h"
 #include "engine/sequence.h"
 #include "kv/audit.h"
 #include "kv/page_pool.h"
@@ -26,8 +27,8 @@ class PageSurgeon;  // src/sim: looks at and disturbs what is private, on purpos
 
 class SequencePages {
  public:
-  // `log` outlives this.
-  SequencePages(const EngineConfig& config, Log& log);
+  // `findings` outlives this.
+  SequencePages(const EngineConfig& config, IntegrityLog& findings);
 
   // How much of the sequence the prefix index has now. Never all of it: the last token is computed
   // even when every page is here.
@@ -47,6 +48,8 @@ class SequencePages {
   std::span<const PageId> take_fresh();
   // Verifies up to `n` sealed pages, in turn, and quarantines the damaged ones: those.
   std::vector<PageId> scrub(int32_t n, Executor& executor);
+  // The same of every sealed page that these sequences hold.
+  std::vector<PageId> verify(std::span<Sequence* const> sequences, Executor& executor);
   // Takes back leases that are not among `known`. How many.
   enum class Surplus : uint8_t { to_free, to_quarantine };
   int32_t take_back_surplus(std::span<const KnownLease> known, Surplus where);
@@ -57,6 +60,7 @@ class SequencePages {
   // the free list.
   void mend() {
     index_.forget_stale();
+    note_stale_entries();
     static_cast<void>(pool_.mend_free_list());
   }
   // The sequence's keys reach to `computed` now. Errors: corruption.
@@ -67,8 +71,10 @@ class SequencePages {
   void release(Sequence& sequence);
   // Takes what this sequence computed out of the prefix index: it may hold bad values.
   void unpublish(const Sequence& sequence);
-  // Takes a page out of circulation and out of the index.
-  void quarantine(PageId page);
+  // Takes a page out of circulation and out of the index; `why` is for the log.
+  void quarantine(PageId page, std::string_view why);
+  // An operator gives a page back that has reached quarantine. Errors: corruption.
+  Status release_quarantined(PageId page);
 
   // For the time that a ticket is open. `take` leases all or none. Errors: corruption.
   Status take(std::span<const TaggedPage> pages, LeaseKind kind);
@@ -83,8 +89,6 @@ class SequencePages {
   Status audit(std::span<const KnownLease> known) const;
 
   uint64_t evicted() const { return evicted_; }
-  // What the pool refused, and what was found wrong with pages here.
-  IntegrityCounts found() const;
 
  private:
   friend class sim::PageSurgeon;
@@ -95,24 +99,28 @@ class SequencePages {
     std::vector<PageSeal> seals;
     void add(const PagePool& pool, PageId page, int32_t logical);
   };
-  // The place in `sealed` of the first page that is not what was sealed, or its size.
-  static size_t first_damaged(const Sealed& sealed, Executor& executor);
-  void condemn_damaged(PageId page);
+  // Of each page of `sealed`, whether it is what was sealed.
+  std::vector<PageVerdict> verdicts_of(const Sealed& sealed, Executor& executor);
+  // Quarantines those of `sealed` that are not: which.
+  std::vector<PageId> condemn_damaged(const Sealed& sealed, Executor& executor);
+  void condemn(PageId page);
   void let_go_from(Sequence& sequence, int32_t first);
-  // Logs and counts what the pool refused, and passes it on.
+  // Reports what the pool refused, and passes it on.
   Status note(Status status);
+  // Reports the entries that the index has found stale since this was called last.
+  void note_stale_entries();
   std::span<const Token> page_tokens(const Sequence& sequence, int32_t logical) const;
   void extend_identities(Sequence& sequence, int32_t n_pages) const;
   int32_t matchable_pages(const Sequence& sequence) const;
 
   const bool prefix_cache_;
   const IntegrityConfig integrity_;
-  Log& log_;
+  IntegrityLog& findings_;
   PagePool pool_;
   PrefixIndex index_;
   PageTable table_;
   uint64_t evicted_ = 0;
-  IntegrityCounts found_;
+  uint64_t stale_noted_ = 0;
   std::vector<int32_t> logical_;  // [n_pages] the place that a sealed page was sealed at
   std::vector<PageId> fresh_;     // allocated since `take_fresh`, when pages are poisoned
   std::vector<PageId> given_;     // what it answered last

@@ -55,7 +55,15 @@ struct AuditCommand {
 struct FlushCommand {
   Answer<bool>* answer;  // the same
 };
-using Command = std::variant<SubmitCommand, AbortCommand, AuditCommand, FlushCommand>;
+struct ReportCommand {
+  Answer<IntegrityReport>* answer;  // the same
+};
+struct ReleaseCommand {
+  PageId page;
+  Answer<Status>* answer;  // the same
+};
+using Command = std::variant<SubmitCommand, AbortCommand, AuditCommand, FlushCommand, ReportCommand,
+                             ReleaseCommand>;
 
 // Room for more than can ever be waiting. Between two looks of the engine's thread at the queue at
 // most one step ends requests, so that at most two generations of live requests leave a submission
@@ -136,20 +144,22 @@ Overloaded(Handlers...) -> Overloaded<Handlers...>;
 }  // namespace
 
 void EngineService::State::carry_out(Command command) {
-  std::visit(Overloaded{
-                 [&](SubmitCommand& submit) {
-                   auto sink =
-                       track(std::move(submit.sink), [this](RequestId id) { end_request(id); });
-                   // It was checked and counted where it was submitted.
-                   const Status status =
-                       engine.add_as(submit.id, std::move(submit.request), std::move(sink));
-                   CHECK(status.ok());
-                 },
-                 [&](AbortCommand& abort) { engine.abort(abort.id); },
-                 [&](AuditCommand& audit) { audit.answer->give(engine.audit()); },
-                 [&](FlushCommand& flush) { flush.answer->give(engine.flush_cache()); },
-             },
-             command);
+  std::visit(
+      Overloaded{
+          [&](SubmitCommand& submit) {
+            auto sink = track(std::move(submit.sink), [this](RequestId id) { end_request(id); });
+            // It was checked and counted where it was submitted.
+            const Status status =
+                engine.add_as(submit.id, std::move(submit.request), std::move(sink));
+            CHECK(status.ok());
+          },
+          [&](AbortCommand& abort) { engine.abort(abort.id); },
+          [&](AuditCommand& audit) { audit.answer->give(engine.audit()); },
+          [&](FlushCommand& flush) { flush.answer->give(engine.flush_cache()); },
+          [&](ReportCommand& report) { report.answer->give(engine.integrity()); },
+          [&](ReleaseCommand& release) { release.answer->give(engine.release_page(release.page)); },
+      },
+      command);
 }
 
 void EngineService::State::publish_stats() {
@@ -162,6 +172,7 @@ void EngineService::State::run() {
   while (!stopping.load(std::memory_order_relaxed)) {
     while (std::optional<Command> command = commands.try_pop()) carry_out(*std::move(command));
     const bool worked = engine.step();
+    if (!worked) engine.look_after_idle();
     publish_stats();
     if (worked) continue;
     if (std::optional<Command> command = commands.pop_for(kIdleWait)) {
@@ -240,6 +251,19 @@ EngineStats EngineService::stats() const {
 Status EngineService::audit() {
   return state_->ask<Status>([](Answer<Status>* answer) { return AuditCommand{answer}; },
                              unavailable("the engine is ending"));
+}
+
+IntegrityReport EngineService::integrity() {
+  return state_->ask<IntegrityReport>(
+      [](Answer<IntegrityReport>* answer) { return ReportCommand{answer}; }, {});
+}
+
+Status EngineService::release_page(PageId page) {
+  return state_->ask<Status>(
+      [page](Answer<Status>* answer) {
+        return ReleaseCommand{page, answer};
+      },
+      unavailable("the engine is ending"));
 }
 
 bool EngineService::flush_cache() {

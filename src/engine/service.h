@@ -41,6 +41,10 @@ class EngineService {
   EngineStats stats() const;
   // Runs the audit between two steps and waits for it. What it found wrong, or nothing.
   Status audit();
+  // The same for the pages by state and what was found last; empty when the service is ending.
+  IntegrityReport integrity();
+  // An operator gives a page back that has reached quarantine. Errors: as Engine::release_page.
+  Status release_page(PageId page);
   // Drops every page that no request holds from the prefix index; false when requests are running.
   bool flush_cache();
 

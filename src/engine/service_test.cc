@@ -143,6 +143,29 @@ TEST_F(ServiceTest, FullIsAnAnswerAndRoomComesBack) {
   EXPECT_EQ(boxes[7].wait(), FinishReason::length);
 }
 
+// Nobody asks for anything: the pages are looked at all the same.
+TEST_F(ServiceTest, AnIdleServiceLooksAfterItsPages) {
+  EngineConfig config = small_config();
+  config.integrity = integrity_config(IntegrityLevel::full);
+  start(config);
+  Mailbox box;
+  ASSERT_TRUE(service_->submit(request_of(1, 9), mail(box)).ok());
+  EXPECT_EQ(box.wait(), FinishReason::length);
+  wait_until_idle();
+  const auto seals = [&] { return service_->stats().integrity_looked[IntegrityCheck::seals]; };
+  const uint64_t before = seals();
+  while (seals() < before + 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(service_->stats().integrity_failed, 0U);
+}
+
+TEST_F(ServiceTest, AnOperatorIsAnswered) {
+  const IntegrityReport report = service_->integrity();
+  EXPECT_EQ(report.pages[static_cast<size_t>(PageState::free)], small_config().n_pages - 1);
+  EXPECT_TRUE(report.quarantined.empty());
+  EXPECT_EQ(service_->release_page(PageId{3}).error().code, ErrorCode::corruption);
+  EXPECT_EQ(service_->release_page(PageId{0}).error().code, ErrorCode::invalid_argument);
+}
+
 TEST_F(ServiceTest, ADrainingServiceEndsWhatItHasAndTakesNoMore) {
   Mailbox running;
   Mailbox late;

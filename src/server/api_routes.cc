@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "server/api_exchange.h"
 #include "server/api_server.h"
+#include "server/integrity_json.h"
 #include "server/openai_error.h"
 #include "server/page.h"
 
@@ -81,6 +82,8 @@ std::span<const ApiServer::Route> ApiServer::routes() {
       Route{"/", kGet, kUsers, Key::open, &Api::web_page},
       Route{"/flush_cache", kPost, kOperators, Key::open, &Api::flush_cache},
       Route{"/audit", kGet, kOperators, Key::open, &Api::audit},
+      Route{"/integrity", kGet, kOperators, Key::open, &Api::integrity},
+      Route{"/integrity/release", kPost, kOperators, Key::open, &Api::release_page},
   };
   return kRoutes;
 }
@@ -202,6 +205,28 @@ void ApiServer::audit(Call call) {
     Json body = {{"clean", found.ok()}};
     if (!found.ok()) body["message"] = found.error().message;
     return HttpResponse{.status = found.ok() ? 200 : 500, .body = dump_json(body)};
+  });
+}
+
+void ApiServer::integrity(Call call) {
+  operate(std::move(call), [](Generator& generator) {
+    return HttpResponse{.body = dump_json(to_json(generator.integrity(), generator.stats()))};
+  });
+}
+
+void ApiServer::release_page(Call call) {
+  const std::optional<PageId> page = read_page(call.request.body);
+  if (!page) {
+    return respond(call.exchange, to_response(bad_field("invalid_value", "page",
+                                                        "The body must be {\"page\": NUMBER}.")));
+  }
+  operate(std::move(call), [page](Generator& generator) {
+    const Status released = generator.release_page(*page);
+    if (released.ok()) return HttpResponse{.body = R"({"success":true})"};
+    return to_response({.status = 400,
+                        .code = "invalid_value",
+                        .param = "page",
+                        .message = released.error().message});
   });
 }
 

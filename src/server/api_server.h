@@ -130,6 +130,8 @@ class ApiServer final : public HttpHandler {
   void web_page(Call call);
   void flush_cache(Call call);
   void audit(Call call);
+  void integrity(Call call);
+  void release_page(Call call);
 
   std::optional<ApiError> not_serving() const;
   void generate(Call call, Endpoint endpoint);

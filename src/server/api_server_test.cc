@@ -70,6 +70,11 @@ class FakeGenerator final : public Generator {
   void drain() override { is_draining = true; }
   EngineStats stats() const override { return {.pages_total = 10}; }
   Status audit() override { return audit_result; }
+  IntegrityReport integrity() override { return report; }
+  Status release_page(PageId page) override {
+    released.push_back(page);
+    return page.value == 7 ? Status{} : corruption("page: release: expected quarantined");
+  }
   bool flush_cache() override { return true; }
 
   void say(size_t request, std::vector<Token> tokens, std::optional<FinishReason> finish = {}) {
@@ -82,6 +87,8 @@ class FakeGenerator final : public Generator {
   size_t requests_max = 100;
   bool is_draining = false;
   Status audit_result;
+  IntegrityReport report;
+  std::vector<PageId> released;
 };
 
 class ApiServerTest : public testing::Test {
@@ -318,6 +325,49 @@ TEST_F(ApiServerTest, OperatorsRoutesAreForOperators) {
   EXPECT_EQ(status(flushed), 200);
 }
 
+TEST_F(ApiServerTest, OperatorsSeeWhatTheChecksFound) {
+  open();
+  EXPECT_EQ(status(ask(HttpMethod::get, "/integrity")), 404);
+  EXPECT_EQ(status(ask(HttpMethod::post, "/integrity/release", R"({"page":7})")), 404);
+  generator_.report.pages[static_cast<size_t>(PageState::quarantined)] = 1;
+  generator_.report.quarantined = {{.page = PageId{7}, .is_held = true}};
+  generator_.report.events = {{.check = IntegrityCheck::seals,
+                               .page = PageId{7},
+                               .what = "it was damaged",
+                               .number = 1,
+                               .at_us = 1'000'000,
+                               .step = 40}};
+  generator_.report.now_us = 3'500'000;
+  const uint64_t seen = ask(HttpMethod::get, "/integrity", "", Audience::operators);
+  ASSERT_TRUE(until_over(seen));
+  EXPECT_EQ(status(seen), 200);
+  const Json body = parse_json(responder_.sent[seen].response->body).value();
+  EXPECT_EQ(body["pages"]["quarantined"], 1);
+  EXPECT_EQ(body["quarantined"], Json::parse(R"([{"page":7,"held":true}])"));
+  EXPECT_EQ(body["checks"].size(), kIntegrityChecks);
+  EXPECT_EQ(body["checks"]["tags"], Json::parse(R"({"looked":0,"found":0})"));
+  EXPECT_EQ(body["coverage"], 1.0);
+  EXPECT_EQ(body["events"], Json::parse(R"([{"number":1,"seconds_ago":2.5,"step":40,"event":"found",
+                             "check":"seals","page":7,"request":null,"what":"it was damaged"}])"));
+}
+
+TEST_F(ApiServerTest, AnOperatorReleasesAPage) {
+  open();
+  const auto release = [&](const char* body) {
+    const uint64_t asked = ask(HttpMethod::post, "/integrity/release", body, Audience::operators);
+    EXPECT_TRUE(until_over(asked));
+    return status(asked);
+  };
+  EXPECT_EQ(release(R"({"page":7})"), 200);
+  EXPECT_EQ(release(R"({"page":8})"), 400);
+  EXPECT_EQ(generator_.released, (std::vector<PageId>{PageId{7}, PageId{8}}));
+  for (const char* bad : {"", "7", "{}", R"({"page":-1})", R"({"page":"7"})", R"({"page":1.5})",
+                          R"({"page":7,"pages":8})", R"({"page":99999999999})"}) {
+    EXPECT_EQ(release(bad), 400) << bad;
+  }
+  EXPECT_EQ(generator_.released.size(), 2U);
+}
+
 TEST_F(ApiServerTest, KeysDecideTheTenant) {
   ASSERT_TRUE(keys_.add_file("a k1\na k2\nb k3").ok());
   open();
@@ -363,6 +413,13 @@ TEST_F(ApiServerTest, MetricsAreSglangs) {
   const std::string body = responder_.sent[page].response->body;
   EXPECT_NE(body.find("sglang:max_total_num_tokens{model_name=\"nano\"} 640"), std::string::npos)
       << body;
+  EXPECT_NE(body.find("quire:integrity_checked_total{check=\"tags\",model_name=\"nano\"} 0"),
+            std::string::npos)
+      << body;
+  EXPECT_NE(body.find("quire:integrity_failed_total{check=\"seals\",model_name=\"nano\"} 0"),
+            std::string::npos)
+      << body;
+  EXPECT_NE(body.find("quire:integrity_coverage{model_name=\"nano\"} 1"), std::string::npos);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Generator: what the server asks of an engine. EngineService behind an interface, so that the
 // server is tested against an engine that does what a test says.
 //
-// All calls are thread-safe and short; audit() waits for the engine's thread.
+// All calls are thread-safe; those below stats() wait for the engine's thread.
 #pragma once
 
 #include <memory>
@@ -22,6 +22,8 @@ class Generator {
   virtual void drain() = 0;
   virtual EngineStats stats() const = 0;
   virtual Status audit() = 0;
+  virtual IntegrityReport integrity() = 0;
+  virtual Status release_page(PageId page) = 0;
   virtual bool flush_cache() = 0;
 };
 
@@ -37,6 +39,8 @@ class EngineGenerator final : public Generator {
   void drain() override { service_.drain(); }
   EngineStats stats() const override { return service_.stats(); }
   Status audit() override { return service_.audit(); }
+  IntegrityReport integrity() override { return service_.integrity(); }
+  Status release_page(PageId page) override { return service_.release_page(page); }
   bool flush_cache() override { return service_.flush_cache(); }
 
  private:

@@ -7,7 +7,10 @@
 #include <prometheus/text_serializer.h>
 
 #include <algorithm>
+#include <array>
 #include <sstream>
+
+#include "server/integrity_json.h"
 
 namespace quire {
 
@@ -44,6 +47,19 @@ struct Metrics::Series {
                        const Histogram::BucketBoundaries& buckets) {
     return prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(labels,
                                                                                      buckets);
+  }
+
+  // One counter a check, under one name.
+  using ByCheck = std::array<Counter*, kIntegrityChecks>;
+  ByCheck by_check(const char* name, const char* help) {
+    auto& family = prometheus::BuildCounter().Name(name).Help(help).Register(registry);
+    ByCheck out{};
+    for (size_t c = 0; c < kIntegrityChecks; ++c) {
+      Labels with_check = labels;
+      with_check["check"] = std::string(quire::name(static_cast<IntegrityCheck>(c)));
+      out[c] = &family.Add(with_check);
+    }
+    return out;
   }
 
   Registry registry;
@@ -87,9 +103,13 @@ struct Metrics::Series {
   Counter& failed = counter("quire:requests_failed_total", "Requests the engine gave up on");
   Counter& preempted = counter("quire:preemptions_total", "Requests set back for want of pages");
   Counter& steps = counter("quire:steps_total", "Steps of the engine");
-  Counter& checked = counter("quire:integrity_checks_total", "Checks of page tags");
-  Counter& mismatched = counter("quire:integrity_failures_total", "Checks that failed");
-  Gauge& quarantined = gauge("quire:pages_quarantined", "Pages kept from use after a fault");
+  ByCheck integrity_checked = by_check("quire:integrity_checked_total", "Comparisons, by check");
+  ByCheck integrity_failed = by_check("quire:integrity_failed_total", "Findings, by check");
+  Gauge& coverage = gauge("quire:integrity_coverage",
+                          "Share of the comparisons of page tags asked for that were made");
+  Gauge& quarantined = gauge("quire:integrity_quarantined", "Pages kept from use after a fault");
+  Counter& retried = counter("quire:integrity_retries_total",
+                             "Requests that began again from their prompt after a finding");
   Counter& allocations =
       counter("quire:device_allocations_total", "Allocations on the device after the start");
   Gauge& connections = gauge("quire:connections", "Open connections");
@@ -150,9 +170,14 @@ std::string Metrics::render(const EngineStats& engine, const ServerCounts& serve
   advance(s.failed, engine.requests_failed);
   advance(s.preempted, engine.preemptions);
   advance(s.steps, engine.steps);
-  advance(s.checked, engine.integrity_checked);
-  advance(s.mismatched, engine.integrity_failed);
+  for (size_t c = 0; c < kIntegrityChecks; ++c) {
+    const auto check = static_cast<IntegrityCheck>(c);
+    advance(*s.integrity_checked[c], engine.integrity_looked[check]);
+    advance(*s.integrity_failed[c], engine.integrity_found[check]);
+  }
+  advance(s.retried, engine.integrity_retries);
   advance(s.allocations, engine.device_allocations);
+  s.coverage.Set(integrity_coverage(engine));
   s.quarantined.Set(engine.pages_quarantined);
   s.connections.Set(server.connections);
   s.http_active.Set(server.exchanges_active);

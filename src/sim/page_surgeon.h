@@ -28,7 +28,7 @@ class PageSurgeon {
   // Moves the free page at `place` of the list to where the next allocation finds it.
   void offer_next(size_t place);
   // As an operator may.
-  void quarantine(PageId page) { pages_.quarantine(page); }
+  void quarantine(PageId page) { pages_.quarantine(page, "by an operator"); }
   bool release(PageId page) { return pages_.pool_.release_quarantined(page).ok(); }
 
   // A page is put on the free list, whatever it is.

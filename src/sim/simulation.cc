@@ -101,7 +101,7 @@ Run::Run(const Case& wanted)
     : rng_(mix64(wanted.seed ^ 0x72756eULL)),  // "run": a stream of its own
       work_(draw_workload(wanted)),
       heap_(rng_.next_u64()),
-      log_(LogLevel::error, LogFormat::text),
+      log_(LogLevel::silent, LogFormat::text),
       record_of_(work_.requests.size(), 0),
       cells_(work_.model, executor_limits(work_.engine),
              [this](RequestId id) { return records_[id.value - 1].planned().salt; },
