@@ -31,7 +31,9 @@ struct EngineConfig {
   // How often a request that a check stopped begins again from its prompt instead of failing.
   int32_t integrity_retries = 0;
   PrefixDomain domain;  // lineage and formats (docs/formats/page_tag.md)
-  uint64_t seed = 0;    // nonces and default sampling seeds
+  // Of a page's identity, 1 to 128: fewer are for tests of equal hashes.
+  int identity_bits = 128;
+  uint64_t seed = 0;  // nonces and default sampling seeds
 };
 
 // The plans that an engine of this config submits: what its executor has to be built for.

@@ -29,6 +29,9 @@ struct Sequence {
   int32_t planned = 0;        // those that will be, when the open steps are done
   int32_t matched_pages = 0;  // leading pages that came from the prefix index
   int32_t sealed_pages = 0;   // leading pages that are sealed, those included
+  // The index's page of what its sealed pages hold, for the next of them to be linked to; none at
+  // the beginning. Empty when the index does not have them: what follows is not published.
+  std::optional<TaggedPage> published;
   // The token after the last of `tokens`, when an open step chooses it.
   std::optional<TokenSource> next;
   // identities[-1] of the chain, and as many of identities[k] as were needed so far.

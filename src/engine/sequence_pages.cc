@@ -13,7 +13,7 @@ SequencePages::SequencePages(const EngineConfig& config, IntegrityLog& findings)
       integrity_(config.integrity),
       findings_(findings),
       pool_(config.n_pages, config.page_tokens),
-      index_(pool_, config.domain),
+      index_(pool_, config.domain, config.identity_bits),
       table_(config.running_requests_max,
              static_cast<int32_t>(div_up(config.context_tokens, config.page_tokens))),
       logical_(static_cast<size_t>(config.n_pages), 0) {}
@@ -27,6 +27,9 @@ Status SequencePages::note(Status status) {
 void SequencePages::note_stale_entries() {
   for (; stale_noted_ < index_.stale_entries(); ++stale_noted_) {
     findings_.found(IntegrityCheck::index, "an entry of the prefix index outlived its page");
+  }
+  for (; foreign_noted_ < index_.foreign_entries(); ++foreign_noted_) {
+    findings_.found(IntegrityCheck::index, "a key of the prefix index met another tenant's page");
   }
 }
 
@@ -56,7 +59,8 @@ int32_t SequencePages::matchable_pages(const Sequence& sequence) const {
 PrefixMatch SequencePages::peek(Sequence& sequence) {
   const int32_t n = matchable_pages(sequence);
   extend_identities(sequence, n);
-  return index_.peek(std::span(sequence.identities).first(static_cast<size_t>(n)), sequence.tokens);
+  return index_.peek(std::span(sequence.identities).first(static_cast<size_t>(n)), sequence.tokens,
+                     sequence.request.tenant);
 }
 
 PageId SequencePages::attach(Sequence& sequence, SlotId slot, Executor& executor) {
@@ -64,11 +68,13 @@ PageId SequencePages::attach(Sequence& sequence, SlotId slot, Executor& executor
   extend_identities(sequence, n);
   sequence.slot = slot;
   table_.clear(slot);
+  PrefixLink link{.tenant = sequence.request.tenant};
   for (int32_t k = 0; k < n; ++k) {
     findings_.looked(IntegrityCheck::index);
     const TaggedPage page =
-        index_.acquire(sequence.identities[static_cast<size_t>(k)], page_tokens(sequence, k));
+        index_.acquire(sequence.identities[static_cast<size_t>(k)], page_tokens(sequence, k), link);
     if (page.page == kNoPage) break;
+    link.before = page;
     table_.append(slot, page);
   }
   note_stale_entries();
@@ -88,6 +94,7 @@ PageId SequencePages::attach(Sequence& sequence, SlotId slot, Executor& executor
     }
   }
   sequence.matched_pages = sequence.sealed_pages = table_.size(slot);
+  sequence.published = table_.size(slot) == 0 ? TaggedPage{} : table_.row(slot).back();
   sequence.computed = sequence.planned = sequence.matched_pages * pool_.page_tokens();
   return damaged;
 }
@@ -255,9 +262,18 @@ void SequencePages::seal_full(std::span<Sequence* const> sequences, Executor& ex
     if (!sealed || sequence.sealed_pages != k) continue;
     ++sequence.sealed_pages;
     logical_[static_cast<size_t>(full[i].page.page.value)] = k;
-    if (prefix_cache_) index_.insert(full[i].page, identity, page_tokens(sequence, k));
+    if (prefix_cache_) publish(sequence, full[i].page, k);
   }
   note_stale_entries();
+}
+
+void SequencePages::publish(Sequence& sequence, TaggedPage page, int32_t logical) {
+  if (!sequence.published) return;
+  const PrefixLink link{.before = *sequence.published, .tenant = sequence.request.tenant};
+  const TaggedPage known = index_.insert(page, sequence.identities[static_cast<size_t>(logical)],
+                                         page_tokens(sequence, logical), link);
+  sequence.published.reset();
+  if (known.page != kNoPage) sequence.published = known;
 }
 
 void SequencePages::release(Sequence& sequence) {

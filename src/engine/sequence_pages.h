@@ -105,9 +105,11 @@ class SequencePages {
   std::vector<PageId> condemn_damaged(const Sealed& sealed, Executor& executor);
   void condemn(PageId page);
   void let_go_from(Sequence& sequence, int32_t first);
+  // Puts a page that was sealed as the sequence's `logical`-th into the index.
+  void publish(Sequence& sequence, TaggedPage page, int32_t logical);
   // Reports what the pool refused, and passes it on.
   Status note(Status status);
-  // Reports the entries that the index has found stale since this was called last.
+  // Reports the entries that the index has found stale or foreign since this was called last.
   void note_stale_entries();
   std::span<const Token> page_tokens(const Sequence& sequence, int32_t logical) const;
   void extend_identities(Sequence& sequence, int32_t n_pages) const;
@@ -121,6 +123,7 @@ class SequencePages {
   PageTable table_;
   uint64_t evicted_ = 0;
   uint64_t stale_noted_ = 0;
+  uint64_t foreign_noted_ = 0;
   std::vector<int32_t> logical_;  // [n_pages] the place that a sealed page was sealed at
   std::vector<PageId> fresh_;     // allocated since `take_fresh`, when pages are poisoned
   std::vector<PageId> given_;     // what it answered last

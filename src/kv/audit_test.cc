@@ -33,7 +33,7 @@ TEST_F(AuditTest, AnHonestStateIsClean) {
   const std::vector<Token> tokens{1, 2};
   const PageIdentity identity = index_.chain(index_.root({}), tokens);
   ASSERT_TRUE(pool_.seal(page, {}, identity).ok());
-  ASSERT_TRUE(index_.insert(page, identity, tokens));
+  ASSERT_EQ(index_.insert(page, identity, tokens), page);
   ASSERT_TRUE(pool_.take(page, LeaseKind::step).ok());
   known_.push_back({page, LeaseKind::step});
   EXPECT_THAT(audit(), IsEmpty());
@@ -95,7 +95,7 @@ TEST_F(AuditTest, AnEntryUnderAForeignIdentityIsFound) {
   const TaggedPage page = allocate();
   ASSERT_TRUE(pool_.commit(page, kTokens).ok());
   ASSERT_TRUE(pool_.seal(page, {}, {.low = 1}).ok());
-  ASSERT_TRUE(index_.insert(page, {.low = 2}, std::vector<Token>{1, 2}));
+  ASSERT_EQ(index_.insert(page, {.low = 2}, std::vector<Token>{1, 2}), page);
   ASSERT_EQ(audit().size(), 1U);
   EXPECT_THAT(audit()[0], HasSubstr("identity"));
 }

@@ -73,7 +73,24 @@ bool PrefixIndex::is_live(PageId page) const {
   return entry.tag == tag_of(page) && entry.state == PageState::sealed;
 }
 
-PageId PrefixIndex::find(const PageIdentity& identity, std::span<const Token> page_tokens) const {
+bool PrefixIndex::is_linked(PageId page, const PrefixLink& link) const {
+  const PrefixLink& own = nodes_[static_cast<size_t>(page.value)].link;
+  return own.before == link.before && own.tenant == link.tenant;
+}
+
+bool PrefixIndex::is_link_live(const PrefixLink& link) const {
+  const PageId page = link.before.page;
+  return page == kNoPage || (tag_of(page) == link.before.tag && is_live(page));
+}
+
+PageId PrefixIndex::find(const PageIdentity& identity, std::span<const Token> page_tokens,
+                         const PrefixLink& link) const {
+  const PageId page = find_tokens(identity, page_tokens);
+  return page != kNoPage && is_linked(page, link) ? page : kNoPage;
+}
+
+PageId PrefixIndex::find_tokens(const PageIdentity& identity,
+                                std::span<const Token> page_tokens) const {
   const auto found = by_identity_.find(identity);
   if (found == by_identity_.end()) return kNoPage;
   const PageId page = found->second;
@@ -82,23 +99,36 @@ PageId PrefixIndex::find(const PageIdentity& identity, std::span<const Token> pa
 }
 
 PrefixMatch PrefixIndex::peek(std::span<const PageIdentity> identities,
-                              std::span<const Token> tokens) const {
+                              std::span<const Token> tokens,
+                              const std::array<uint8_t, 16>& tenant) const {
   PrefixMatch match;
+  PrefixLink link{.tenant = tenant};
   const auto n = static_cast<size_t>(pool_.page_tokens());
   for (size_t k = 0; k < identities.size(); ++k) {
-    const PageId page = find(identities[k], tokens.subspan(k * n, n));
+    const PageId page = find(identities[k], tokens.subspan(k * n, n), link);
     if (page == kNoPage) break;
+    link.before = {.page = page, .tag = tag_of(page)};
     ++match.pages;
     if (pool_.leases().is_held_by_index_alone(page)) ++match.unheld;
   }
   return match;
 }
 
-TaggedPage PrefixIndex::acquire(const PageIdentity& identity, std::span<const Token> page_tokens) {
-  const PageId page = find(identity, page_tokens);
+TaggedPage PrefixIndex::acquire(const PageIdentity& identity, std::span<const Token> page_tokens,
+                                const PrefixLink& link) {
+  const PageId page = find(identity, page_tokens, link);
   if (page == kNoPage) {
+    const PageId other = find_tokens(identity, page_tokens);
+    if (other != kNoPage && identity_bits_ == 128) {
+      foreign_entries_ += nodes_[static_cast<size_t>(other.value)].link.tenant != link.tenant;
+    }
     const auto entry = by_identity_.find(identity);
-    if (entry != by_identity_.end() && !is_live(entry->second)) forget(entry->second);
+    if (entry == by_identity_.end()) return {};
+    if (is_live(entry->second)) {
+      ++collisions_;
+    } else {
+      forget(entry->second);
+    }
     return {};
   }
   const TaggedPage tagged{.page = page, .tag = tag_of(page)};
@@ -122,19 +152,27 @@ void PrefixIndex::forget_stale() {
   }
 }
 
-bool PrefixIndex::insert(TaggedPage page, const PageIdentity& identity,
-                         std::span<const Token> page_tokens) {
+TaggedPage PrefixIndex::insert(TaggedPage page, const PageIdentity& identity,
+                               std::span<const Token> page_tokens, const PrefixLink& link) {
   // A page on its way to quarantine would only be held back: nobody could be given it.
-  if (pool_.is_condemned(page.page)) return false;
-  if (contains(page.page) || by_identity_.contains(identity)) return false;
-  if (!pool_.take(page, LeaseKind::index).ok()) return false;
+  if (pool_.is_condemned(page.page)) return {};
+  if (contains(page.page) || !is_link_live(link)) return {};
+  if (const auto entry = by_identity_.find(identity); entry != by_identity_.end()) {
+    const PageId other = entry->second;
+    if (find(identity, page_tokens, link) == other) return {.page = other, .tag = tag_of(other)};
+    // What stands behind a page that has gone can never be hit again: it makes room.
+    const bool is_lost = !is_link_live(nodes_[static_cast<size_t>(other.value)].link);
+    if (!is_lost || !remove(other).ok()) return {};
+  }
+  if (!pool_.take(page, LeaseKind::index).ok()) return {};
   by_identity_.emplace(identity, page.page);
   Node& node = nodes_[static_cast<size_t>(page.page.value)];
   node.tag = page.tag;
   node.identity = identity;
+  node.link = link;
   std::ranges::copy(page_tokens, tokens_of(page.page).begin());
   link_newest(page.page.value);
-  return true;
+  return page;
 }
 
 void PrefixIndex::touch(PageId page) {

@@ -20,11 +20,13 @@ class PrefixIndexTest : public testing::Test {
                                   const std::vector<Token>& tokens) {
     std::vector<TaggedPage> pages;
     const std::vector<PageIdentity> chain = identities(index, root, tokens);
+    PrefixLink link;
     for (size_t k = 0; k < chain.size(); ++k) {
       const TaggedPage page = pool_.allocate(kOwner).value();
       EXPECT_TRUE(pool_.commit(page, kTokens).ok());
       EXPECT_TRUE(pool_.seal(page, {}, chain[k]).ok());
-      EXPECT_TRUE(index.insert(page, chain[k], page_of(tokens, k)));
+      EXPECT_EQ(index.insert(page, chain[k], page_of(tokens, k), link), page);
+      link.before = page;
       pages.push_back(page);
     }
     for (size_t k = pages.size(); k-- > 0;) {
@@ -102,6 +104,54 @@ TEST_F(PrefixIndexTest, EqualHashesAreNotTakenAsProof) {
   EXPECT_GT(collisions, 10) << "the test did not force equal hashes";
 }
 
+// With narrow identities, pages of equal tokens behind different beginnings may collide.
+TEST_F(PrefixIndexTest, EqualTokensBehindAnotherBeginningAreAnotherHistory) {
+  PrefixIndex narrow(pool_, {}, 8);
+  const std::vector<Token> text{1, 2, 3, 4, 5, 6, 7, 8};
+  publish(narrow, narrow.root({}), text);
+  ASSERT_EQ(pages_found(narrow, narrow.root({}), text), 2);
+  // Its second page alone, and the same behind a page that is not here.
+  const std::vector<Token> second{5, 6, 7, 8};
+  const PageIdentity identity = identities(narrow, narrow.root({}), text)[1];
+  const std::vector<PageIdentity> alone{identity};
+  EXPECT_EQ(narrow.peek(alone, second).pages, 0);
+  EXPECT_EQ(narrow.acquire(identity, second), TaggedPage{});
+  EXPECT_EQ(narrow.acquire(identity, second, {.before = {PageId{9}, 1}}), TaggedPage{});
+  EXPECT_EQ(narrow.foreign_entries(), 0U);
+}
+
+// The key of a tenant that leaves the tenant out: the comparison is left.
+TEST_F(PrefixIndexTest, ATenantIsComparedEvenWhenTheKeyForgetsIt) {
+  const std::vector<Token> tokens{1, 2, 3, 4};
+  publish(index_, root_, tokens);
+  const PageIdentity identity = index_.chain(root_, tokens);
+  EXPECT_EQ(index_.acquire(identity, tokens, {.tenant = {1}}), TaggedPage{});
+  EXPECT_EQ(index_.foreign_entries(), 1U);
+  EXPECT_EQ(index_.peek({&identity, 1}, tokens, {1}).pages, 0);
+  EXPECT_EQ(index_.peek({&identity, 1}, tokens).pages, 1);
+}
+
+TEST_F(PrefixIndexTest, WhatStandsBehindAPageThatHasGoneMakesRoom) {
+  const std::vector<Token> text{1, 2, 3, 4, 5, 6, 7, 8};
+  const std::vector<TaggedPage> pages = publish(index_, root_, text);
+  ASSERT_TRUE(index_.remove(pages[0].page).ok());
+  EXPECT_EQ(pages_found(index_, root_, text), 0);
+  const std::vector<TaggedPage> again = publish(index_, root_, text);
+  EXPECT_EQ(pages_found(index_, root_, text), 2);
+  EXPECT_FALSE(index_.contains(pages[1].page));
+  EXPECT_EQ(index_.size(), 2);
+}
+
+TEST_F(PrefixIndexTest, NothingIsPublishedBehindAPageThatHasGone) {
+  const TaggedPage first = publish(index_, root_, {1, 2, 3, 4})[0];
+  ASSERT_TRUE(index_.evict_one());
+  const TaggedPage page = pool_.allocate(kOwner).value();
+  const std::vector<Token> tokens{5, 6, 7, 8};
+  ASSERT_TRUE(pool_.commit(page, kTokens).ok());
+  ASSERT_TRUE(pool_.seal(page, {}, {.low = 3}).ok());
+  EXPECT_EQ(index_.insert(page, {.low = 3}, tokens, {.before = first}), TaggedPage{});
+}
+
 TEST_F(PrefixIndexTest, APageFoundIsHeldFromThatMomentOn) {
   const std::vector<TaggedPage> pages = publish(index_, root_, {1, 2, 3, 4});
   const TaggedPage found =
@@ -114,7 +164,7 @@ TEST_F(PrefixIndexTest, APageFoundIsHeldFromThatMomentOn) {
 TEST_F(PrefixIndexTest, OnlySealedPagesGetIn) {
   const TaggedPage page = pool_.allocate(kOwner).value();
   const std::vector<Token> tokens{1, 2, 3, 4};
-  EXPECT_FALSE(index_.insert(page, index_.chain(root_, tokens), tokens));
+  EXPECT_EQ(index_.insert(page, index_.chain(root_, tokens), tokens), TaggedPage{});
   EXPECT_EQ(pages_found(index_, root_, tokens), 0);
 }
 
@@ -125,7 +175,7 @@ TEST_F(PrefixIndexTest, APageToBeQuarantinedStaysOut) {
   ASSERT_TRUE(pool_.commit(page, kTokens).ok());
   ASSERT_TRUE(pool_.quarantine(page.page).ok());
   ASSERT_TRUE(pool_.seal(page, {}, identity).ok());
-  EXPECT_FALSE(index_.insert(page, identity, tokens));
+  EXPECT_EQ(index_.insert(page, identity, tokens), TaggedPage{});
   ASSERT_TRUE(pool_.drop(page, LeaseKind::request).ok());
   EXPECT_EQ(pool_.count(PageState::quarantined), 1);
 }
@@ -141,14 +191,29 @@ TEST_F(PrefixIndexTest, AnEntryOfAnotherLifeIsForgottenWhenItIsMet) {
   EXPECT_EQ(pool_.count(PageState::free), pool_.total());
 }
 
+// The page has been sealed again, for somebody else: its state alone does not show it.
+TEST_F(PrefixIndexTest, AnEntryIsOfOneLifeAndNotOfThePageForEver) {
+  const std::vector<Token> tokens{1, 2, 3, 4};
+  const TaggedPage page = publish(index_, root_, tokens)[0];
+  ASSERT_TRUE(pool_.drop(page, LeaseKind::index).ok());  // freed behind the index
+  const TaggedPage again = pool_.allocate(kOwner).value();
+  ASSERT_EQ(again.page, page.page);
+  ASSERT_TRUE(pool_.commit(again, kTokens).ok());
+  ASSERT_TRUE(pool_.seal(again, {}, {.low = 1}).ok());
+  EXPECT_EQ(pages_found(index_, root_, tokens), 0);
+  index_.forget_stale();
+  EXPECT_EQ(index_.stale_entries(), 1U);
+  EXPECT_FALSE(index_.contains(page.page));
+}
+
 TEST_F(PrefixIndexTest, TheSecondPageOfAnIdentityStaysOut) {
-  publish(index_, root_, {1, 2, 3, 4});
+  const TaggedPage first = publish(index_, root_, {1, 2, 3, 4})[0];
   const TaggedPage twin = pool_.allocate(kOwner).value();
   const std::vector<Token> tokens{1, 2, 3, 4};
   const PageIdentity identity = index_.chain(root_, tokens);
   ASSERT_TRUE(pool_.commit(twin, kTokens).ok());
   ASSERT_TRUE(pool_.seal(twin, {}, identity).ok());
-  EXPECT_FALSE(index_.insert(twin, identity, tokens));
+  EXPECT_EQ(index_.insert(twin, identity, tokens), first);
   ASSERT_TRUE(pool_.drop(twin, LeaseKind::request).ok());
   EXPECT_EQ(pool_.entry(twin.page).state, PageState::free);
 }
