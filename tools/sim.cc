@@ -23,8 +23,7 @@ namespace {
 constexpr size_t kFailuresMax = 5;
 constexpr size_t kCaseBytesMax = size_t{1} << 20;
 
-// `seconds` are the processor's, which is what one core can do.
-Json to_json(const sim::CampaignResult& result, double seconds) {
+Json to_json(const sim::CampaignResult& result) {
   Json out;
   out["seeds"] = result.seeds;
   out["events"] = result.total.events;
@@ -32,15 +31,12 @@ Json to_json(const sim::CampaignResult& result, double seconds) {
   out["requests"] = result.total.requests;
   out["violations"] = result.failed.size();
   out["false_alarms"] = result.total.false_alarms;
-  // Each seed is run twice, and counted once.
-  out["events_per_second"] = 2 * static_cast<double>(result.total.events) / seconds;
   for (size_t i = 0; i < sim::kReached; ++i) {
     const auto state = static_cast<sim::Reached>(i);
     out["states"][std::string(name(state))] = result.total[state];
   }
-  out["failed"] = Json::array();
-  for (const sim::FailedCase& failed : result.failed) {
-    out["failed"].push_back({{"seed", failed.smallest.seed}, {"violation", failed.violation}});
+  for (size_t i = 0; i < sim::kPoints; ++i) {
+    out["states"][std::string(name(static_cast<sim::Point>(i)))] = result.total.points[i];
   }
   return out;
 }
@@ -54,18 +50,15 @@ Status save_cases(const sim::CampaignResult& result, const std::string& folder) 
   return {};
 }
 
-void print(const Json& out) {
+// `seconds` are the processor's, which is what one core can do; each seed is run twice.
+void print(const Json& out, double seconds) {
+  const double per_second = 2 * out["events"].get<double>() / seconds;
   std::cout << out["seeds"] << " seeds, " << out["requests"] << " requests, " << out["engine_steps"]
-            << " steps, " << out["events"] << " events ("
-            << format("%.2g", out["events_per_second"].get<double>())
+            << " steps, " << out["events"] << " events (" << format("%.2g", per_second)
             << " a second): " << out["violations"] << " violations, " << out["false_alarms"]
             << " false alarms\n";
   for (const auto& [state, count] : out["states"].items()) {
     std::cout << "  " << state << " " << count << "\n";
-  }
-  for (const Json& failed : out["failed"]) {
-    std::cout << "seed " << failed["seed"] << ": " << failed["violation"].get<std::string>()
-              << "\n";
   }
 }
 
@@ -74,11 +67,14 @@ Result<ExitCode> run_campaign(const SimOptions& options) {
   const sim::CampaignResult result =
       sim::run_seeds(options.first_seed, options.seeds, kFailuresMax);
   const auto ticks = static_cast<double>(std::max<std::clock_t>(1, std::clock() - begin));
-  const Json out = to_json(result, ticks / CLOCKS_PER_SEC);
+  const Json out = to_json(result);
   if (options.json) {
     std::cout << dump_json(out) << "\n";
   } else {
-    print(out);
+    print(out, ticks / CLOCKS_PER_SEC);
+  }
+  for (const sim::FailedCase& failed : result.failed) {
+    std::cerr << "seed " << failed.smallest.seed << ": " << failed.violation << "\n";
   }
   if (!options.save_folder.empty()) TRY_OK(save_cases(result, options.save_folder));
   return result.failed.empty() ? ExitCode::ok : ExitCode::wrong;
@@ -86,7 +82,7 @@ Result<ExitCode> run_campaign(const SimOptions& options) {
 
 Result<ExitCode> replay(const std::string& path) {
   const std::string text = TRY(read_text_file(path, kCaseBytesMax));
-  const sim::Report report = sim::run_twice(TRY(sim::read_case(text)));
+  const sim::Report report = sim::run_twice(TRY(sim::read_case(text)), sim::ServedText());
   std::cout << (report.violation.empty() ? "right" : report.violation) << "\n";
   return report.violation.empty() ? ExitCode::ok : ExitCode::wrong;
 }
@@ -100,6 +96,7 @@ void add_sim_command(CLI::App& app, ExitCode* exit_code) {
   command->add_option("--replay", "Run this case file instead");
   command->add_option("--faults", "Plant these (all, or F01,F02,...), each --seeds times");
   command->add_option("--without", "With --faults: checks that are off (tags,writes,seals,...)");
+  command->add_option("--retry", "With --faults: --integrity-retry of the engine (default 0)");
   command->add_option("--save", "Folder for the cases that failed, as small as they could be made");
   command->add_flag("--json")->description("One JSON object");
   command->callback([command, exit_code] {
@@ -110,6 +107,7 @@ void add_sim_command(CLI::App& app, ExitCode* exit_code) {
     options.save_folder = option_value<std::string>(*command, "--save", {});
     options.faults = option_value<std::string>(*command, "--faults", {});
     options.without = option_value<std::string>(*command, "--without", {});
+    options.retries = option_value<int32_t>(*command, "--retry", 0);
     options.json = command->count("--json") > 0;
     const Result<ExitCode> end = !options.replay.empty()   ? replay(options.replay)
                                  : !options.faults.empty() ? run_fault_campaign(options)

@@ -16,6 +16,7 @@ struct SimOptions {
   std::string save_folder;
   std::string faults;   // `all`, or ids with commas between them; empty: none
   std::string without;  // checks that are switched off, with commas between them
+  int32_t retries = 0;
   bool json = false;
 };
 

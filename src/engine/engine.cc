@@ -477,6 +477,7 @@ void Engine::verify_all() {
   state_->check_all();
 }
 SequencePages& Engine::pages() { return state_->pages; }
+Sequence* Engine::sequence_of(RequestId request) { return state_->find(request); }
 
 bool Engine::flush_cache() {
   if (!state_->running.empty()) return false;

@@ -22,6 +22,7 @@ namespace quire {
 namespace sim {
 class PageSurgeon;  // src/sim: looks at and disturbs what is private, on purpose
 }
+struct Sequence;
 class SequencePages;
 
 // Counters and gauges. Counters only grow.
@@ -85,6 +86,7 @@ class Engine {
  private:
   friend class sim::PageSurgeon;
   SequencePages& pages();
+  Sequence* sequence_of(RequestId request);
 
   struct State;
   std::unique_ptr<State> state_;

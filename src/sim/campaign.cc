@@ -8,16 +8,18 @@
 namespace quire::sim {
 
 CampaignResult run_seeds(uint64_t first_seed, uint64_t n_seeds, size_t failures_max) {
+  const ServedText text;
+  const auto run_case = [&text](const Case& wanted) { return run_twice(wanted, text); };
   CampaignResult result;
   for (uint64_t i = 0; i < n_seeds && result.failed.size() < failures_max; ++i) {
     const Case wanted{.seed = first_seed + i};
-    const Report report = run_twice(wanted);
+    const Report report = run_case(wanted);
     ++result.seeds;
     result.total.add(report);
     if (report.violation.empty()) continue;
     Case smallest =
-        shrink(wanted, [](const Case& tried) { return !run_twice(tried).violation.empty(); });
-    std::string violation = run_twice(smallest).violation;
+        shrink(wanted, [&](const Case& tried) { return !run_case(tried).violation.empty(); });
+    std::string violation = run_case(smallest).violation;
     result.failed.push_back({std::move(smallest), std::move(violation)});
   }
   return result;
@@ -32,10 +34,11 @@ uint64_t FaultTally::delay_percentile(uint64_t percent) const {
 
 FaultTally run_fault(const PlannedFault& fault, uint64_t first_seed, uint64_t wanted) {
   constexpr uint64_t kSeedsPerInjection = 50;
+  const ServedText text;
   FaultTally tally;
   while (tally.injected < wanted && tally.seeds < wanted * kSeedsPerInjection) {
     const Case planted{.seed = first_seed + tally.seeds++, .fault = fault};
-    const Report report = run_twice(planted);
+    const Report report = run_twice(planted, text);
     const FaultOutcome& outcome = report.fault;
     if (!report.violation.empty()) tally.failed.push_back({planted, report.violation});
     if (outcome.collateral > 0 && report.violation.empty()) {

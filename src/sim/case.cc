@@ -11,10 +11,11 @@ namespace quire::sim {
 namespace {
 
 constexpr std::array<std::string_view, kFeatures> kNames = {
-    "overlap",        "late_device", "prefix_cache", "tenants",    "shared_documents",
-    "second_turns",   "stop_tokens", "bursts",       "aborts",     "deadlines",
-    "flushes",        "clock_jumps", "tiny_pages",   "small_pool", "early_evictions",
-    "shuffled_reuse", "quarantines", "full_checks",  "odd_checks",
+    "overlap",        "late_device",       "prefix_cache", "tenants",    "shared_documents",
+    "second_turns",   "stop_tokens",       "bursts",       "aborts",     "deadlines",
+    "flushes",        "clock_jumps",       "tiny_pages",   "small_pool", "early_evictions",
+    "shuffled_reuse", "quarantines",       "full_checks",  "odd_checks", "sockets",
+    "retries",        "narrow_identities", "rare_points",
 };
 
 std::optional<Feature> feature_of(std::string_view wanted) {

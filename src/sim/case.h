@@ -20,27 +20,31 @@ namespace quire::sim {
 // What a run may have or lack. Each seed has about half of them (swarm testing): a run that does
 // everything at once seldom does anything for long.
 enum class Feature : uint8_t {
-  overlap,           // a step is submitted before the one before it is read
-  late_device,       // rows are carried out one by one, some only when somebody waits for them
-  prefix_cache,      // off: nothing is shared
-  tenants,           // several, with the same tokens
-  shared_documents,  // prompts begin alike
-  second_turns,      // prompts go on from an earlier answer
-  stop_tokens,       // answers end early
-  bursts,            // many requests arrive at once
-  aborts,            // clients leave
-  deadlines,         // clients give up after a time
-  flushes,           // an operator empties the prefix cache
-  clock_jumps,       // the clock skips ahead
-  tiny_pages,        // of one or two tokens
-  small_pool,        // hardly more than one request needs
-  early_evictions,   // a cached page goes before anybody needs its place
-  shuffled_reuse,    // free pages are given out in any order
-  quarantines,       // an operator takes a page out, and gives it back
-  full_checks,       // every check of integrity
-  odd_checks,        // some of them, in any mixture
+  overlap,            // a step is submitted before the one before it is read
+  late_device,        // rows are carried out one by one, some only when somebody waits for them
+  prefix_cache,       // off: nothing is shared
+  tenants,            // several, with the same tokens
+  shared_documents,   // prompts begin alike
+  second_turns,       // prompts go on from an earlier answer
+  stop_tokens,        // answers end early
+  bursts,             // many requests arrive at once
+  aborts,             // clients leave
+  deadlines,          // clients give up after a time
+  flushes,            // an operator empties the prefix cache
+  clock_jumps,        // the clock skips ahead
+  tiny_pages,         // of one or two tokens
+  small_pool,         // hardly more than one request needs
+  early_evictions,    // a cached page goes before anybody needs its place
+  shuffled_reuse,     // free pages are given out in any order
+  quarantines,        // an operator takes a page out, and gives it back
+  full_checks,        // every check of integrity
+  odd_checks,         // some of them, in any mixture
+  sockets,            // answers are written to clients, who read them
+  retries,            // a request that a check stops may begin again
+  narrow_identities,  // pages of different tokens have equal hashes
+  rare_points,        // what is rare happens often (sim/buggify.h)
 };
-inline constexpr int kFeatures = 19;
+inline constexpr int kFeatures = 23;
 
 std::string_view name(Feature feature);
 
@@ -66,6 +70,7 @@ class FeatureSet {
 struct PlannedFault {
   Fault fault = Fault::f01;
   IntegrityConfig checks;
+  int32_t retries = 0;  // EngineConfig::integrity_retries
 };
 
 struct Case {

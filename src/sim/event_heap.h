@@ -24,6 +24,7 @@ enum class EventKind : uint8_t {
   disturb,     // a rare thing that is allowed to happen, happens
   quarantine,  // an operator takes page `subject` out of circulation ...
   release,     // ... and gives it back
+  deliver,     // the server takes what the engine has said to its clients
 };
 
 struct Event {

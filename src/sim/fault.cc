@@ -1,5 +1,7 @@
 #include "sim/fault.h"
 
+#include "base/rng.h"
+
 namespace quire::sim {
 
 namespace {
@@ -16,6 +18,9 @@ constexpr std::array<Words, kFaults> kWords = {{
     {"F05", "a page that somebody reads is evicted and freed"},
     {"F06", "an evicted page stays in the index"},
     {"F07", "a page is published before it is sealed"},
+    {"F08", "identities are so short that different pages have the same"},
+    {"F09", "the key of a request leaves its tenant out"},
+    {"F10", "a page is stolen between its match and its first use"},
     {"F11", "a request leaves, and the lease of its open step is lost with it"},
     {"F12", "two pages of a request change places in its row"},
     {"F13", "a step's inputs change after they were planned"},
@@ -32,6 +37,10 @@ constexpr std::array<Words, kFaults> kWords = {{
 
 std::string_view name(Fault fault) { return kWords[static_cast<size_t>(fault)].name; }
 std::string_view what(Fault fault) { return kWords[static_cast<size_t>(fault)].what; }
+
+Fault planted_by(Fault fault, uint64_t seed) {
+  return fault == Fault::f30 ? static_cast<Fault>(mix64(seed) % (kFaults - 1)) : fault;
+}
 
 std::optional<Fault> fault_of(std::string_view wanted) {
   for (size_t i = 0; i < kFaults; ++i) {

@@ -19,6 +19,9 @@ enum class Fault : uint8_t {
   f05,  // index: a page that somebody reads is evicted and freed
   f06,  // index: an evicted page stays in the index
   f07,  // index: a page is published before it is sealed
+  f08,  // index: identities of a few bits
+  f09,  // index: the key of a request leaves its tenant out
+  f10,  // scheduler: a page is stolen between its match and its use
   f11,  // scheduler: a request leaves, and the lease of its open step is lost with it
   f12,  // scheduler: two pages of a request change places in its row
   f13,  // host to device: a step's inputs change after they were planned
@@ -30,11 +33,13 @@ enum class Fault : uint8_t {
   f29,  // checker: the pages of a row were not compared
   f30,  // any of these, in a pool that is always full
 };
-inline constexpr size_t kFaults = 17;
+inline constexpr size_t kFaults = 20;
 
 // "F01".
 std::string_view name(Fault fault);
 std::string_view what(Fault fault);
 std::optional<Fault> fault_of(std::string_view name);
+// The fault itself; of F30 the one that this seed has.
+Fault planted_by(Fault fault, uint64_t seed);
 
 }  // namespace quire::sim

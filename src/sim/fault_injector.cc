@@ -11,10 +11,6 @@ namespace {
 
 constexpr uint64_t kNotANumber = ~uint64_t{0};  // a cell as kPoison leaves it
 
-Fault chosen(Fault fault, uint64_t seed) {
-  return fault == Fault::f30 ? static_cast<Fault>(mix64(seed) % (kFaults - 1)) : fault;
-}
-
 bool is_live_page(const PageEntry& entry) {
   return entry.state == PageState::reserved || entry.state == PageState::filling ||
          entry.state == PageState::sealed;
@@ -26,7 +22,7 @@ FaultInjector::FaultInjector(SimExecutor& cells, Fault fault, uint64_t seed)
     : ForwardingExecutor(cells),
       cells_(cells),
       rng_(mix64(seed ^ 0x6661756c74ULL)),  // "fault": a stream of its own
-      fault_(chosen(fault, seed)) {}
+      fault_(planted_by(fault, seed)) {}
 
 // Requests with a row of the page table that a step was planned with.
 std::vector<const FaultInjector::Seen*> FaultInjector::live(const FaultWorld& world) const {
@@ -83,6 +79,15 @@ bool FaultInjector::plant(const FaultWorld& world) {
     case Fault::f06:
     case Fault::f07:
       return plant_in_index(world);
+    case Fault::f08:
+      // Nothing has to be done: the run has short identities, and now two were equal.
+      return world.surgeon.index().collisions() > 0;
+    case Fault::f09:
+      return forget_tenant(world);
+    case Fault::f10:
+      is_armed_ = true;
+      world_.emplace(world);
+      return true;
     case Fault::f11:
       return lose_fence(world);
     case Fault::f12:
@@ -165,11 +170,42 @@ bool FaultInjector::publish_unsealed(const FaultWorld& world) {
     identity = index.chain(identity, tokens);
     const PageState state = pool.entry(row[k].page).state;
     if (state != PageState::reserved && state != PageState::filling) continue;
-    if (index.contains(row[k].page) || index.peek({&identity, 1}, tokens).pages > 0) return false;
+    if (index.contains(row[k].page) || index.has(identity)) return false;
     world.surgeon.publish_unsealed(row[k], identity, tokens);
     return true;
   }
   return false;
+}
+
+// A request that has not looked for its prefix yet looks under another tenant's key.
+bool FaultInjector::forget_tenant(const FaultWorld& world) {
+  std::vector<RequestId> waiting;
+  for (const RequestRecord& record : world.records) {
+    if (record.is_live() && !seen_.contains(record.id().value)) waiting.push_back(record.id());
+  }
+  if (waiting.empty()) return false;
+  const RequestId id = waiting[draw(waiting.size())];
+  TenantSalt other = world.records[id.value - 1].planned().request.tenant;
+  other[0] = static_cast<uint8_t>((other[0] + 1) % 3);
+  return world.surgeon.take_for(id, other);
+}
+
+// One of the pages that are being looked at between match and use.
+TicketId FaultInjector::verify_pages(std::span<const SealTarget> targets,
+                                     std::span<const PageSeal> expected) {
+  const TicketId ticket = ForwardingExecutor::verify_pages(targets, expected);
+  if (!is_armed_ || fault_ != Fault::f10) return ticket;
+  const PagePool& pool = world_->surgeon.pool();
+  for (const SealTarget& target : targets) {
+    if (pool.leases().count(target.page, LeaseKind::request) == 0) continue;
+    const TaggedPage page{target.page, pool.entry(target.page).tag};
+    hurt_holders(*world_, page);
+    world_->surgeon.free_by_force(page.page);
+    planted();
+    is_armed_ = false;
+    break;
+  }
+  return ticket;
 }
 
 // The row of a request that leaves is still being carried out when its pages are given away.

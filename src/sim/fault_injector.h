@@ -35,6 +35,7 @@ class FaultInjector final : public ForwardingExecutor, public StoreFaults {
   // Plants the fault if there is something to damage now, or waits for the step in which to. Called
   // until is_planted.
   void try_plant(const FaultWorld& world);
+  Fault fault() const { return fault_; }
   bool is_planted() const { return planted_step_.has_value(); }
   // The steps submitted before it.
   uint64_t planted_step() const { return *planted_step_; }
@@ -44,6 +45,8 @@ class FaultInjector final : public ForwardingExecutor, public StoreFaults {
 
   Result<TicketId> submit(const StepPlan& plan, const StepHeader& header) override;
   StepResult collect_step(TicketId ticket) override;
+  TicketId verify_pages(std::span<const SealTarget> targets,
+                        std::span<const PageSeal> expected) override;
   std::optional<CellPlace> place(const StepRow& row, int32_t position, CellPlace right) override;
 
  private:
@@ -64,6 +67,7 @@ class FaultInjector final : public ForwardingExecutor, public StoreFaults {
   bool free_stale(const FaultWorld& world);
   bool publish_unsealed(const FaultWorld& world);
   bool lose_fence(const FaultWorld& world);
+  bool forget_tenant(const FaultWorld& world);
   StepPlan damage_plan(const StepPlan& plan);
   void damage_result(StepResult* result);
 
@@ -78,7 +82,8 @@ class FaultInjector final : public ForwardingExecutor, public StoreFaults {
   SimExecutor& cells_;
   Rng rng_;
   const Fault fault_;
-  bool is_armed_ = false;  // the next fitting step, store or result is damaged
+  bool is_armed_ = false;            // the next fitting step, store or result is damaged
+  std::optional<FaultWorld> world_;  // of a fault that waits for a call of the engine's
   std::optional<uint64_t> planted_step_;
   uint64_t steps_ = 0;                 // submitted
   uint64_t read_ = 0;                  // of them, collected

@@ -21,9 +21,12 @@
 
 namespace quire::sim {
 
+// Narrow ones are equal by chance: then pages of one identity may have different content.
+enum class Identities : uint8_t { unique, narrow };
+
 class PageChecks {
  public:
-  PageChecks(const PagePool& pool, WatchingExecutor& executor);
+  PageChecks(const PagePool& pool, WatchingExecutor& executor, Identities identities);
 
   // Each answers with the first thing found wrong, or nothing.
   std::string check_cheap();
@@ -39,6 +42,7 @@ class PageChecks {
 
   const PagePool& pool_;
   WatchingExecutor& executor_;
+  const Identities identities_;
   std::vector<PageTag> tags_;      // [n_pages] as last seen
   std::vector<PageState> states_;  // [n_pages]
   PageTag newest_ = 0;

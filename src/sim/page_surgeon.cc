@@ -51,6 +51,13 @@ void PageSurgeon::drop_step_leases(TaggedPage page) {
   }
 }
 
+bool PageSurgeon::take_for(RequestId request, const TenantSalt& tenant) {
+  Sequence* const sequence = engine_.sequence_of(request);
+  if (sequence == nullptr || sequence->slot || !sequence->identities.empty()) return false;
+  sequence->root = pages_.root(tenant);
+  return true;
+}
+
 void PageSurgeon::write_row(SlotId slot, int32_t place, TaggedPage page) {
   PageTable& table = pages_.table_;
   table.pages_[table.begin(slot) + static_cast<size_t>(place)] = page;

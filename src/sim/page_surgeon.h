@@ -17,7 +17,7 @@ namespace quire::sim {
 class PageSurgeon {
  public:
   // `engine` outlives this.
-  explicit PageSurgeon(Engine& engine) : pages_(engine.pages()) {}
+  explicit PageSurgeon(Engine& engine) : engine_(engine), pages_(engine.pages()) {}
 
   const PagePool& pool() const { return pages_.pool_; }
   const PrefixIndex& index() const { return pages_.index_; }
@@ -25,6 +25,10 @@ class PageSurgeon {
 
   // Evicts the page that would go next, though nobody needs its place.
   void evict_early() { static_cast<void>(pages_.index_.evict_one()); }
+  void evict_all() {
+    while (pages_.index_.evict_one()) {
+    }
+  }
   // Moves the free page at `place` of the list to where the next allocation finds it.
   void offer_next(size_t place);
   // As an operator may.
@@ -46,10 +50,13 @@ class PageSurgeon {
                         std::span<const Token> tokens);
   // The leases of open steps on a page are gone.
   void drop_step_leases(TaggedPage page);
+  // A request that waits, and has met no page yet, is taken for another tenant's by the index.
+  bool take_for(RequestId request, const TenantSalt& tenant);
   // An entry of a row of the page table.
   void write_row(SlotId slot, int32_t place, TaggedPage page);
 
  private:
+  Engine& engine_;
   SequencePages& pages_;
 };
 

@@ -10,7 +10,8 @@ constexpr std::array<std::string_view, kReached> kNames = {
     "cached_token",    "row_ahead",        "row_in_between", "flush",
     "clock_jump",      "disturbance",      "quarantine",     "release",
     "page_freed",      "page_reserved",    "page_filling",   "page_sealed",
-    "page_draining",   "page_quarantined", "whole_audit",
+    "page_draining",   "page_quarantined", "whole_audit",    "equal_hash",
+    "answer_told",     "output_late",      "ended_by_text",
 };
 
 }  // namespace
@@ -23,6 +24,7 @@ void Report::add(const Report& run) {
   requests += run.requests;
   false_alarms += run.false_alarms;
   for (size_t i = 0; i < kReached; ++i) reached[i] += run.reached[i];
+  for (size_t i = 0; i < kPoints; ++i) points[i] += run.points[i];
 }
 
 }  // namespace quire::sim

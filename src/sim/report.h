@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "engine/integrity.h"
+#include "sim/buggify.h"
 
 namespace quire::sim {
 
@@ -36,8 +37,12 @@ enum class Reached : uint8_t {
   page_draining,
   page_quarantined,
   whole_audit,
+  equal_hash,     // a page of other tokens had the identity that was looked for
+  answer_told,    // an output was written to a client that was there
+  output_late,    // it had gone
+  ended_by_text,  // a stop string ended an answer before the engine knew
 };
-inline constexpr size_t kReached = 23;
+inline constexpr size_t kReached = 27;
 
 std::string_view name(Reached state);
 
@@ -60,6 +65,7 @@ struct Report {
   uint64_t requests = 0;      // that arrived
   uint64_t false_alarms = 0;  // of the integrity checks, nothing having been damaged
   std::array<uint64_t, kReached> reached{};
+  std::array<uint64_t, kPoints> points{};  // how often each rare point was hit
   FaultOutcome fault;
   std::string violation;  // the first thing found wrong; empty when the run was right
 

@@ -23,6 +23,7 @@ class RequestRecord {
   std::string judge(const RequestOutput& output);
   // Its client has left: from now on `aborted` is a right end.
   void leave() { left_ = true; }
+  bool has_left() const { return left_; }
 
   RequestId id() const { return id_; }
   const PlannedRequest& planned() const { return *planned_; }

@@ -10,9 +10,12 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "engine/engine.h"
+#include "engine/engine_desk.h"
 #include "engine/sim_executor.h"
+#include "sim/buggify.h"
 #include "sim/event_heap.h"
 #include "sim/fault_injector.h"
+#include "sim/front_door.h"
 #include "sim/page_checks.h"
 #include "sim/page_surgeon.h"
 #include "sim/request_record.h"
@@ -26,10 +29,12 @@ namespace {
 // A run that needs more is stuck: the longest of a million seeds had a tenth of it.
 constexpr uint64_t kEventsMax = 100'000;
 constexpr int64_t kHourUs = 3'600'000'000;
+constexpr int64_t kSecondUs = 1'000'000;
+constexpr int64_t kLate = 50;  // times as long as usual
 
 class Run {
  public:
-  explicit Run(const Case& wanted);
+  Run(const Case& wanted, const ServedText& text);
   Report go();
 
  private:
@@ -37,7 +42,7 @@ class Run {
   class Sink final : public OutputSink {
    public:
     Sink(Run& run, size_t record) : run_(run), record_(record) {}
-    void on_output(RequestOutput output) override { run_.receive(record_, output); }
+    void on_output(RequestOutput output) override { run_.receive(record_, std::move(output)); }
 
    private:
     Run& run_;
@@ -59,30 +64,41 @@ class Run {
     if (!wanted.fault) return cells_;
     return injector_.emplace(cells_, wanted.fault->fault, wanted.seed);
   }
+  Engine& engine() { return desk_.engine(); }
   bool is_damaged() const { return injector_ && injector_->is_planted(); }
   void plan_arrivals(const Case& wanted);
   void plan_interference();
   void happen(const Event& event);
   void arrive(uint64_t number);
-  void leave(uint64_t number, EventKind why);
+  void leave_by_event(uint64_t number, EventKind why);
+  void leave(RequestRecord& record);
+  void leave_any();
   void turn();
+  void before_turn();
+  void ask_before_turn();
+  void after_turn();
   void device();
+  void deliver();
   void disturb();
   void quarantine();
   void release(uint64_t page);
   void wake_engine();
   void wake_device();
-  void receive(size_t record, const RequestOutput& output);
+  void wake_front();
+  void receive(size_t record, RequestOutput output);
   void check();
   void watch_fault();
   void finish();
+  void finish_clients();
   void finish_fault();
 
   Rng rng_;  // for what happens between requests; requests have streams of their own
   const Workload work_;
+  Buggify rare_;
   EventHeap heap_;
   bool turn_is_due_ = false;
   bool device_is_due_ = false;
+  bool front_is_due_ = false;
   Log log_;
   ManualClock clock_;
   Report report_;
@@ -92,14 +108,17 @@ class Run {
   std::optional<FaultInjector> injector_;
   const uint64_t plants_at_;  // the event from which on the fault is to be planted
   WatchingExecutor executor_;
-  Engine engine_;  // before what looks into it; its end aborts what is left
+  std::vector<RequestId> leaving_;  // whose aborts the next turn carries out
+  std::optional<FrontDoor> front_;
+  EngineDesk desk_;  // before what looks into its engine; its end aborts what is left
   PageSurgeon surgeon_;
   PageChecks checks_;
 };
 
-Run::Run(const Case& wanted)
+Run::Run(const Case& wanted, const ServedText& text)
     : rng_(mix64(wanted.seed ^ 0x72756eULL)),  // "run": a stream of its own
       work_(draw_workload(wanted)),
+      rare_(has(Feature::rare_points) ? Buggify(wanted.seed) : Buggify::none()),
       heap_(rng_.next_u64()),
       log_(LogLevel::silent, LogFormat::text),
       record_of_(work_.requests.size(), 0),
@@ -112,9 +131,13 @@ Run::Run(const Case& wanted)
               .poison = work_.engine.integrity.poison}),
       plants_at_(5 + mix64(wanted.seed) % 150),
       executor_(with_fault(wanted), executor_limits(work_.engine)),
-      engine_(work_.engine, executor_, clock_, log_),
-      surgeon_(engine_),
-      checks_(surgeon_.pool(), executor_) {
+      desk_(work_.engine, executor_, clock_, log_),
+      surgeon_(engine()),
+      checks_(surgeon_.pool(), executor_,
+              has(Feature::narrow_identities) ? Identities::narrow : Identities::unique) {
+  if (has(Feature::sockets)) front_.emplace(text);
+  if (has(Feature::narrow_identities)) rare_.note(Point::narrow_identity);
+  if (work_.engine.integrity_retries > 0 && wanted.fault) executor_.expect_retries();
   records_.reserve(work_.requests.size());
   executor_.look_at(surgeon_.pool().directory());
   plan_arrivals(wanted);
@@ -170,13 +193,13 @@ void Run::happen(const Event& event) {
       return arrive(event.subject);
     case EventKind::abort:
     case EventKind::deadline:
-      return leave(event.subject, event.kind);
+      return leave_by_event(event.subject, event.kind);
     case EventKind::turn:
       return turn();
     case EventKind::device:
       return device();
     case EventKind::flush:
-      report_[Reached::flush] += uint64_t{engine_.flush_cache()};
+      report_[Reached::flush] += uint64_t{engine().flush_cache()};
       return;
     case EventKind::jump:
       ++report_[Reached::clock_jump];
@@ -188,6 +211,8 @@ void Run::happen(const Event& event) {
       return quarantine();
     case EventKind::release:
       return release(event.subject);
+    case EventKind::deliver:
+      return deliver();
   }
 }
 
@@ -197,36 +222,133 @@ void Run::arrive(uint64_t number) {
   const PlannedRequest& planned = work_.requests[number];
   const RequestId id{records_.size() + 1};
   records_.emplace_back(id, planned);
-  const Status status =
-      engine_.add_as(id, planned.request, std::make_unique<Sink>(*this, id.value - 1));
-  if (status.ok()) {
+  const Result<RequestId> taken =
+      desk_.submit(planned.request, std::make_unique<Sink>(*this, id.value - 1));
+  if (taken.ok()) {
     if (!planned.fits) wrong("a request that can never fit was taken");
+    if (taken.value() != id) wrong("an id was left out");
     record_of_[number] = id.value;
+    if (front_ && planned.fits) front_->open(id, planned, mix64(planned.request.sampling.seed));
     wake_engine();
+    if (rare_.fires(Point::leave_at_once)) leave(records_.back());
     return;
   }
   records_.pop_back();
-  const bool is_full = status.error().code == ErrorCode::resource_exhausted;
+  const bool is_full = taken.error().code == ErrorCode::resource_exhausted;
   ++report_[is_full ? Reached::refused_full : Reached::refused_unfit];
   if (is_full != planned.fits) wrong("refused for the wrong reason");
 }
 
-void Run::leave(uint64_t number, EventKind why) {
+void Run::leave_by_event(uint64_t number, EventKind why) {
   if (record_of_[number] == 0) return;
   RequestRecord& record = records_[record_of_[number] - 1];
-  if (!record.is_live()) return;
+  if (!record.is_live() || record.has_left()) return;
+  report_[Reached::deadline_passed] += uint64_t{why == EventKind::deadline};
+  leave(record);
+}
+
+void Run::leave(RequestRecord& record) {
   record.leave();
   ++report_[executor_.has_run(record.id()) ? Reached::aborted_running : Reached::aborted_queued];
-  report_[Reached::deadline_passed] += uint64_t{why == EventKind::deadline};
-  engine_.abort(record.id());
-  if (record.is_live()) wrong("an abort left its request running");
+  if (front_) front_->leave(record.id());
+  desk_.abort(record.id());
+  if (rare_.fires(Point::leave_twice)) desk_.abort(record.id());
+  leaving_.push_back(record.id());
+  wake_engine();
+}
+
+void Run::leave_any() {
+  std::vector<size_t> live;
+  for (size_t i = 0; i < records_.size(); ++i) {
+    if (records_[i].is_live() && !records_[i].has_left()) live.push_back(i);
+  }
+  if (!live.empty()) leave(records_[live[rare_.draw(live.size())]]);
 }
 
 void Run::turn() {
   turn_is_due_ = false;
-  engine_.step();
-  if (!engine_.is_idle()) wake_engine();
+  before_turn();
+  desk_.turn();
+  for (const RequestId id : std::exchange(leaving_, {})) {
+    if (records_[id.value - 1].is_live()) wrong("an abort left its request running");
+  }
+  after_turn();
+  if (!desk_.is_idle() || !engine().is_idle() || !leaving_.empty()) wake_engine();
   wake_device();
+}
+
+void Run::before_turn() {
+  if (rare_.fires(Point::leave_before_turn)) leave_any();
+  if (rare_.fires(Point::leave_unknown)) desk_.abort(RequestId{records_.size() + 1000});
+  if (rare_.fires(Point::evict_before_turn)) surgeon_.evict_early();
+  if (rare_.fires(Point::forget_before_turn)) surgeon_.evict_all();
+  const size_t n_free = surgeon_.pool().free_list().size();
+  if (n_free > 0 && rare_.fires(Point::reorder_before_turn)) {
+    surgeon_.offer_next(rare_.draw(n_free));
+  }
+  if (rare_.fires(Point::jump_before_turn)) clock_.advance_us(kSecondUs);
+  ask_before_turn();
+}
+
+// What operators ask is carried out by the turn, between two steps.
+void Run::ask_before_turn() {
+  if (rare_.fires(Point::report_asked)) {
+    desk_.ask([this](Engine& asked) {
+      int32_t pages = 0;
+      for (const int32_t n : asked.integrity().pages) pages += n;
+      if (pages != surgeon_.pool().total()) wrong("an operator's pages are not those of the pool");
+    });
+  }
+  if (rare_.fires(Point::release_refused)) {
+    const auto drawn =
+        static_cast<int32_t>(rare_.draw(static_cast<uint64_t>(surgeon_.pool().total()) + 2));
+    desk_.ask([this, page = PageId{drawn}](Engine& asked) {
+      const bool is_in = page.value > 0 && page.value <= surgeon_.pool().total();
+      const bool may = is_in && surgeon_.pool().entry(page).state == PageState::quarantined;
+      if (!may && asked.release_page(page).ok()) wrong("a page in use was released");
+    });
+  }
+  if (rare_.fires(Point::flush_refused)) {
+    desk_.ask([this](Engine& asked) {
+      if (asked.stats().running > 0 && asked.flush_cache()) wrong("flushed while requests run");
+    });
+  }
+}
+
+void Run::after_turn() {
+  if (rare_.fires(Point::turn_twice)) desk_.turn();
+  if (engine().is_idle()) {
+    if (!rare_.fires(Point::idle_look)) return;
+    clock_.advance_us(11 * kSecondUs);
+    desk_.turn();
+    return;
+  }
+  if (rare_.fires(Point::leave_mid_step)) leave_any();
+  if (rare_.fires(Point::audit_mid_step)) {
+    if (const Status status = engine().audit(); !status.ok()) wrong(status.error().message);
+  }
+  if (rare_.fires(Point::verify_mid_step)) engine().verify_all();
+  if (rare_.fires(Point::rows_at_once)) {
+    while (cells_.has_work()) cells_.run_one_row();
+  }
+}
+
+// The server's side of the seam: nothing of the engine's is touched but its queue.
+void Run::deliver() {
+  front_is_due_ = false;
+  for (const RequestId id : front_->deliver()) {
+    records_[id.value - 1].leave();
+    desk_.abort(id);
+    wake_engine();
+  }
+}
+
+void Run::wake_front() {
+  if (std::exchange(front_is_due_, true)) return;
+  int64_t most_us = work_.pace.turn_us;
+  if (rare_.fires(Point::outputs_late)) most_us *= kLate;
+  if (rare_.fires(Point::outputs_at_once)) most_us = 1;
+  heap_.push({.at_us = after(most_us), .kind = EventKind::deliver});
 }
 
 void Run::device() {
@@ -239,14 +361,18 @@ void Run::device() {
 
 void Run::wake_engine() {
   if (std::exchange(turn_is_due_, true)) return;
-  heap_.push({.at_us = after(work_.pace.turn_us), .kind = EventKind::turn});
+  int64_t most_us = work_.pace.turn_us;
+  if (rare_.fires(Point::turn_late)) most_us *= kLate;
+  if (rare_.fires(Point::turn_at_once)) most_us = 1;
+  heap_.push({.at_us = after(most_us), .kind = EventKind::turn});
 }
 
 // Without a late device, a row is carried out when somebody waits for it.
 void Run::wake_device() {
   if (!has(Feature::late_device) || !cells_.has_work()) return;
   if (std::exchange(device_is_due_, true)) return;
-  heap_.push({.at_us = after(work_.pace.row_us), .kind = EventKind::device});
+  const int64_t slower = rare_.fires(Point::row_late) ? kLate : 1;
+  heap_.push({.at_us = after(work_.pace.row_us * slower), .kind = EventKind::device});
 }
 
 void Run::disturb() {
@@ -281,20 +407,23 @@ void Run::release(uint64_t page) {
   const PageId id{static_cast<int32_t>(page)};
   if (surgeon_.release(id)) {
     ++report_[Reached::release];
-  } else if (surgeon_.pool().is_condemned(id) && !(is_damaged() && engine_.is_idle())) {
+  } else if (surgeon_.pool().is_condemned(id) && !(is_damaged() && engine().is_idle())) {
     // Somebody holds it still.
     heap_.push(
         {.at_us = after(20 * work_.pace.turn_us), .kind = EventKind::release, .subject = page});
   }
 }
 
-void Run::receive(size_t record, const RequestOutput& output) {
+void Run::receive(size_t record, RequestOutput output) {
   note(output.request.value);
   for (const GeneratedToken& token : output.tokens) note(static_cast<uint64_t>(token.token));
   if (output.finish) note(100 + static_cast<uint64_t>(*output.finish));
   std::string found = records_[record].judge(output);
   if (!found.empty() && !is_damaged()) wrong(std::move(found));
   report_[Reached::answered] += uint64_t{records_[record].end() == RequestEnd::answered};
+  if (!front_) return;
+  front_->post(records_[record].id(), std::move(output));
+  wake_front();
 }
 
 void Run::check() {
@@ -302,7 +431,7 @@ void Run::check() {
   if (!executor_.violation().empty()) wrong(executor_.violation());
   if (report_.events % static_cast<uint64_t>(work_.audit_every) != 0) return;
   ++report_[Reached::whole_audit];
-  if (const Status status = engine_.audit(); !status.ok()) wrong(status.error().message);
+  if (const Status status = engine().audit(); !status.ok()) wrong(status.error().message);
   if (std::string found = checks_.check_content(); !found.empty()) wrong(std::move(found));
 }
 
@@ -311,29 +440,33 @@ void Run::watch_fault() {
   if (!injector_->is_planted() && report_.events >= plants_at_) {
     injector_->try_plant({surgeon_, records_, [this](RequestId id) {
                             records_[id.value - 1].leave();
-                            engine_.abort(id);
+                            if (front_) front_->leave(id);
+                            engine().abort(id);
                           }});
   }
   if (!injector_->is_planted() || outcome.found_by) return;
   outcome.is_planted = true;
-  const IntegrityCounts found = engine_.stats().integrity_found;
+  const IntegrityCounts found = engine().stats().integrity_found;
   for (size_t i = 0; i < kIntegrityChecks && !outcome.found_by; ++i) {
     const auto check = static_cast<IntegrityCheck>(i);
     if (found[check] == 0) continue;
     outcome.found_by = check;
     outcome.delay_steps = injector_->steps() - injector_->planted_step();
   }
+  // Equal hashes are no fault of ours: the comparison that refuses them counts them.
+  const bool was_refused = injector_->fault() == Fault::f08 && surgeon_.index().collisions() > 0;
+  if (was_refused) outcome.found_by = IntegrityCheck::index;
 }
 
 // What is left of the damage is looked for; then all pages have come back, or are in quarantine.
 void Run::finish_fault() {
-  if (!engine_.is_idle()) wrong("requests were lost");
-  engine_.verify_all();
+  if (!engine().is_idle()) wrong("requests were lost");
+  engine().verify_all();
   watch_fault();
-  engine_.flush_cache();
-  engine_.verify_all();
-  if (const Status status = engine_.audit(); !status.ok()) wrong(status.error().message);
-  const EngineStats stats = engine_.stats();
+  engine().flush_cache();
+  engine().verify_all();
+  if (const Status status = engine().audit(); !status.ok()) wrong(status.error().message);
+  const EngineStats stats = engine().stats();
   if (stats.pages_free + stats.pages_quarantined != stats.pages_total) {
     wrong("pages did not come back");
   }
@@ -345,24 +478,41 @@ void Run::finish_fault() {
     if (record.end() != RequestEnd::failed) continue;
     ++(injector_->is_victim(record.id()) ? outcome.victims : outcome.collateral);
   }
+  finish_clients();
   note(outcome.wrong_tokens ^ outcome.victims << 20 ^ outcome.delay_steps << 40);
 }
 
+// What clients were sent is theirs, whatever was damaged; it is right when nothing was.
+void Run::finish_clients() {
+  if (!front_) return;
+  for (const RequestRecord& record : records_) {
+    if (std::string found = front_->judge(record, !is_damaged()); !found.empty()) {
+      wrong(std::move(found));
+    }
+  }
+  report_[Reached::answer_told] = front_->events_read();
+  report_[Reached::output_late] = front_->late_outputs();
+  report_[Reached::ended_by_text] = front_->ended_by_text();
+}
+
 void Run::finish() {
+  report_.points = rare_.hits();
+  report_[Reached::equal_hash] = surgeon_.index().collisions();
   if (is_damaged()) {
-    report_.engine_steps = engine_.stats().steps;
+    report_.engine_steps = engine().stats().steps;
     return finish_fault();
   }
-  const EngineStats stats = engine_.stats();
+  const EngineStats stats = engine().stats();
   report_.engine_steps = stats.steps;
   report_.false_alarms = stats.integrity_failed;
   if (report_.violation.empty()) {
-    if (!engine_.is_idle()) wrong("requests were lost");
+    if (!engine().is_idle() || !desk_.is_idle()) wrong("requests were lost");
     for (const RequestRecord& record : records_) {
       if (record.is_live()) wrong("a request never ended");
     }
-    engine_.flush_cache();
-    if (engine_.stats().pages_free != stats.pages_total) wrong("pages did not come back");
+    finish_clients();
+    engine().flush_cache();
+    if (engine().stats().pages_free != stats.pages_total) wrong("pages did not come back");
     if (stats.integrity_failed != 0) wrong("a false alarm of the integrity checks");
   }
   for (const uint64_t counter :
@@ -381,11 +531,11 @@ void Run::finish() {
 
 }  // namespace
 
-Report run(const Case& wanted) { return Run(wanted).go(); }
+Report run(const Case& wanted, const ServedText& text) { return Run(wanted, text).go(); }
 
-Report run_twice(const Case& wanted) {
-  Report first = run(wanted);
-  const Report second = run(wanted);
+Report run_twice(const Case& wanted, const ServedText& text) {
+  Report first = run(wanted, text);
+  const Report second = run(wanted, text);
   if (first.violation.empty() && first.hash != second.hash) {
     first.violation = "the same case gave two different runs";
   }

@@ -14,7 +14,12 @@ WatchingExecutor::WatchingExecutor(Executor& to, const PlanLimits& limits)
 
 void WatchingExecutor::check_nonce(const StepRow& row) {
   const auto [known, is_new] = nonces_.emplace(row.request.value, row.nonce);
-  if (!is_new && known->second != row.nonce) wrong("a request changed its nonce");
+  if (!is_new && known->second != row.nonce) {
+    if (!retries_) wrong("a request changed its nonce");
+    known->second = row.nonce;
+  }
+  const auto [owner, is_first] = owners_.emplace(row.nonce, row.request.value);
+  if (!is_first && owner->second != row.request.value) wrong("two requests have one nonce");
 }
 
 // Pages that the row writes are its request's own and this step's alone; those before are current.

@@ -19,6 +19,8 @@ class WatchingExecutor final : public ForwardingExecutor {
 
   // What rows are held against, whether or not the engine has its executor do so.
   void look_at(std::span<const PageEntry> directory) { directory_ = directory; }
+  // From now on a request may begin again, under another nonce.
+  void expect_retries() { retries_ = true; }
   Result<TicketId> submit(const StepPlan& plan, const StepHeader& header) override;
   TicketId seal_pages(std::span<const SealTarget> targets) override;
 
@@ -43,6 +45,8 @@ class WatchingExecutor final : public ForwardingExecutor {
   std::vector<int32_t> logical_;                   // [n_pages]
   std::vector<uint64_t> writer_;                   // [n_pages] step and request of its last writer
   std::unordered_map<uint64_t, uint64_t> nonces_;  // by request; looked up, never walked
+  std::unordered_map<uint64_t, uint64_t> owners_;  // of nonces; the same
+  bool retries_ = false;
   uint64_t ahead_ = 0;
   uint64_t steps_ = 0;
   std::string violation_;

@@ -62,6 +62,38 @@ IntegrityConfig draw_integrity(uint64_t seed, FeatureSet features) {
   return integrity;
 }
 
+// What a fault needs to have something to damage; what would hide it is off.
+void fit_features(const Case& drawn, FeatureSet* features) {
+  features->remove(Feature::narrow_identities);
+  features->remove(Feature::rare_points);
+  if (drawn.fault->fault == Fault::f30) {
+    for (const Feature pressure : {Feature::small_pool, Feature::prefix_cache, Feature::tenants,
+                                   Feature::aborts, Feature::bursts}) {
+      features->add(pressure);
+    }
+  }
+  const Fault planted = planted_by(drawn.fault->fault, drawn.seed);
+  if (planted == Fault::f08) features->add(Feature::narrow_identities);
+  if (planted == Fault::f08 || planted == Fault::f09 || planted == Fault::f10) {
+    for (const Feature shared :
+         {Feature::prefix_cache, Feature::shared_documents, Feature::tenants, Feature::bursts}) {
+      features->add(shared);
+    }
+  }
+}
+
+void draw_checks(const Case& drawn, FeatureSet features, EngineConfig* engine) {
+  Rng rng(mix64(drawn.seed ^ 0x62697473ULL));  // "bits": a stream of its own
+  engine->integrity_retries = features.has(Feature::retries) ? between(rng, 1, 2) : 0;
+  if (features.has(Feature::narrow_identities)) engine->identity_bits = between(rng, 2, 12);
+  engine->integrity = draw_integrity(drawn.seed, features);
+  if (!drawn.fault) return;
+  engine->integrity = drawn.fault->checks;
+  engine->integrity_retries = drawn.fault->retries;
+  // Whose page is stolen while it looks at it has met nothing yet that it could not meet again.
+  if (planted_by(drawn.fault->fault, drawn.seed) == Fault::f10) engine->integrity_retries = 1;
+}
+
 std::vector<Token> random_tokens(Rng& rng, int32_t n) {
   std::vector<Token> tokens(static_cast<size_t>(n));
   for (Token& token : tokens) token = static_cast<Token>(rng.next_below(kVocab));
@@ -169,15 +201,9 @@ Workload draw_workload(const Case& drawn) {
     const auto feature = static_cast<Feature>(i);
     if (drawn.without.has(feature)) out.features.remove(feature);
   }
-  if (drawn.fault && drawn.fault->fault == Fault::f30) {
-    for (const Feature pressure : {Feature::small_pool, Feature::prefix_cache, Feature::tenants,
-                                   Feature::aborts, Feature::bursts}) {
-      out.features.add(pressure);
-    }
-  }
+  if (drawn.fault) fit_features(drawn, &out.features);
   out.engine = draw_engine(rng, out.features);
-  out.engine.integrity =
-      drawn.fault ? drawn.fault->checks : draw_integrity(drawn.seed, out.features);
+  draw_checks(drawn, out.features, &out.engine);
   out.model = {.vocab_size = kVocab, .seed = rng.next_u64()};
   out.pace = {.turn_us = between(rng, 50, 2000), .row_us = between(rng, 5, 1000)};
   out.audit_every = between(rng, 1, 64);
