@@ -29,7 +29,7 @@ std::string shape_of(const WeightMatrix& weight) {
 }  // namespace
 
 TimedBackend::TimedBackend(Backend& inner, int32_t ops_max)
-    : inner_(inner), ops_max_(ops_max), stopwatch_(inner.make_stopwatch(ops_max + 1)) {}
+    : ForwardingBackend(inner), ops_max_(ops_max), stopwatch_(inner.make_stopwatch(ops_max + 1)) {}
 
 void TimedBackend::begin_pass(Noting noting) {
   notes_.clear();
@@ -60,29 +60,29 @@ void TimedBackend::note(std::string name, double bytes) {
 }
 
 void TimedBackend::embed(const ops::Embed& args) {
-  inner_.embed(args);
+  inner().embed(args);
   note("embed", 2 * bytes_of(args.out));
 }
 
 void TimedBackend::rms_norm(const ops::RmsNorm& args) {
-  inner_.rms_norm(args);
+  inner().rms_norm(args);
   note(format("rms_norm %lld", static_cast<long long>(args.x[1])),
        bytes_of(args.out) + bytes_of(args.x));
 }
 
 void TimedBackend::add_rms_norm(const ops::AddRmsNorm& args) {
-  inner_.add_rms_norm(args);
+  inner().add_rms_norm(args);
   note("add_rms_norm", 2 * bytes_of(args.h) + bytes_of(args.delta) + bytes_of(args.out));
 }
 
 void TimedBackend::linear(const ops::Linear& args) {
-  inner_.linear(args);
+  inner().linear(args);
   note("linear " + shape_of(args.weight),
        bytes_of(args.weight) + bytes_of(args.x) + bytes_of(args.out) + bytes_of(args.out_f32));
 }
 
 void TimedBackend::linear_pair(const ops::LinearPair& args) {
-  inner_.linear_pair(args);
+  inner().linear_pair(args);
   note("linear_pair " + shape_of(args.first.weight) + ", " +
            std::to_string(args.second.weight.n_out),
        bytes_of(args.first.weight) + bytes_of(args.second.weight) + bytes_of(args.x) +
@@ -90,37 +90,37 @@ void TimedBackend::linear_pair(const ops::LinearPair& args) {
 }
 
 void TimedBackend::add(const ops::Add& args) {
-  inner_.add(args);
+  inner().add(args);
   note("add", 3 * bytes_of(args.out));
 }
 
 void TimedBackend::silu_mul(const ops::SiluMul& args) {
-  inner_.silu_mul(args);
+  inner().silu_mul(args);
   note("silu_mul", 3 * bytes_of(args.out));
 }
 
 void TimedBackend::rope(const ops::Rope& args) {
-  inner_.rope(args);
+  inner().rope(args);
   note("rope", 2 * bytes_of(args.x));
 }
 
 void TimedBackend::kv_append(const ops::KvAppend& args) {
-  inner_.kv_append(args);
+  inner().kv_append(args);
   note("kv_append", 2 * (bytes_of(args.latent) + bytes_of(args.rope)));
 }
 
 void TimedBackend::append_latent(const ops::AppendLatent& args) {
-  inner_.append_latent(args);
+  inner().append_latent(args);
   note("append_latent", 2 * bytes_of(args.kv_a) + 2 * bytes_of(args.q_a));
 }
 
 void TimedBackend::absorb_query(const ops::AbsorbQuery& args) {
-  inner_.absorb_query(args);
+  inner().absorb_query(args);
   note("absorb_query", bytes_of(args.w_uk) + bytes_of(args.q_nope) + bytes_of(args.out));
 }
 
 void TimedBackend::expand_value(const ops::ExpandValue& args) {
-  inner_.expand_value(args);
+  inner().expand_value(args);
   note("expand_value", bytes_of(args.w_uv) + bytes_of(args.x) + bytes_of(args.out));
 }
 
@@ -131,14 +131,14 @@ double TimedBackend::cached_bytes(const KvPageLayout& layout) const {
 }
 
 void TimedBackend::mla_attention(const ops::MlaAttention& args) {
-  inner_.mla_attention(args);
+  inner().mla_attention(args);
   const KvPageLayout& layout = *args.kv.layout;
   note(format("mla_attention %s", std::string(quire::name(layout.format)).c_str()),
        cached_bytes(layout) + bytes_of(args.q_latent) + bytes_of(args.q_rope) + bytes_of(args.out));
 }
 
 void TimedBackend::mla_prefill_attention(const ops::MlaPrefillAttention& args) {
-  inner_.mla_prefill_attention(args);
+  inner().mla_prefill_attention(args);
   const KvPageLayout& layout = *args.kv.layout;
   note(format("mla_prefill_attention %s", std::string(quire::name(layout.format)).c_str()),
        cached_bytes(layout) + bytes_of(args.out) + bytes_of(args.q_nope) + bytes_of(args.q_rope) +
@@ -146,12 +146,12 @@ void TimedBackend::mla_prefill_attention(const ops::MlaPrefillAttention& args) {
 }
 
 void TimedBackend::moe_route(const ops::MoeRoute& args) {
-  inner_.moe_route(args);
+  inner().moe_route(args);
   note("moe_route", bytes_of(args.scores) + bytes_of(args.experts) + bytes_of(args.weights));
 }
 
 void TimedBackend::moe_experts(const ops::MoeExperts& args) {
-  inner_.moe_experts(args);
+  inner().moe_experts(args);
   const size_t call = moe_call_++;
   const double n_experts = call < facts_.chosen.size() ? facts_.chosen[call] : 0;
   note("moe_experts", n_experts * routed_bytes(args.bank->shape()) +
@@ -159,12 +159,12 @@ void TimedBackend::moe_experts(const ops::MoeExperts& args) {
 }
 
 void TimedBackend::gather_rows(const ops::GatherRows& args) {
-  inner_.gather_rows(args);
+  inner().gather_rows(args);
   note("gather_rows", 2 * bytes_of(args.out));
 }
 
 void TimedBackend::sample(const ops::Sample& args) {
-  inner_.sample(args);
+  inner().sample(args);
   note("sample", bytes_of(args.logits));
 }
 

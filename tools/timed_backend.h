@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "format/kv_page.h"
-#include "ops/backend.h"
-#include "ops/expert_bank.h"
+#include "ops/forwarding_backend.h"
 
 namespace quire {
 
@@ -26,7 +25,7 @@ struct StepFacts {
   std::vector<int32_t> chosen;  // distinct experts of each call of moe_experts, in order
 };
 
-class TimedBackend final : public Backend {
+class TimedBackend final : public ForwardingBackend {
  public:
   // A pass has at most `ops_max` ops. `inner` outlives this.
   TimedBackend(Backend& inner, int32_t ops_max);
@@ -39,47 +38,6 @@ class TimedBackend final : public Backend {
   std::vector<double> read_times();
 
   void set_facts(StepFacts facts) { facts_ = std::move(facts); }
-
-  std::string_view name() const override { return inner_.name(); }
-  Memory& memory() override { return inner_.memory(); }
-  MemoryInfo memory_info() override { return inner_.memory_info(); }
-  bool reads_host_memory() const override { return inner_.reads_host_memory(); }
-  void copy_in(std::byte* to, std::span<const std::byte> from_host) override {
-    inner_.copy_in(to, from_host);
-  }
-  void copy_out(std::span<std::byte> to_host, const std::byte* from) override {
-    inner_.copy_out(to_host, from);
-  }
-  void fill(std::byte* to, int64_t bytes, std::byte value) override {
-    inner_.fill(to, bytes, value);
-  }
-  std::unique_ptr<Upload> start_upload(int n_threads) override {
-    return inner_.start_upload(n_threads);
-  }
-  void random_fill(const ops::RandomFill& args) override { inner_.random_fill(args); }
-  bool keeps_raw_experts() const override { return inner_.keeps_raw_experts(); }
-  Result<std::unique_ptr<ops::ExpertBank>> pack_experts(const ops::ExpertTable& table) override {
-    return inner_.pack_experts(table);
-  }
-  bool is_asynchronous() const override { return inner_.is_asynchronous(); }
-  Memory& host_memory() override { return inner_.host_memory(); }
-  void send(std::byte* to, std::span<const std::byte> from_host) override {
-    inner_.send(to, from_host);
-  }
-  void fetch(std::span<std::byte> to_host, const std::byte* from) override {
-    inner_.fetch(to_host, from);
-  }
-  void copy_out_settled(std::span<std::byte> to_host, const std::byte* from) override {
-    inner_.copy_out_settled(to_host, from);
-  }
-  std::unique_ptr<Fence> make_fence() override { return inner_.make_fence(); }
-  std::unique_ptr<Stopwatch> make_stopwatch(int32_t n_marks) override {
-    return inner_.make_stopwatch(n_marks);
-  }
-  Result<RecordingId> record(const std::function<void()>& calls) override {
-    return inner_.record(calls);
-  }
-  void replay(RecordingId recording) override { inner_.replay(recording); }
 
   void embed(const ops::Embed& args) override;
   void rms_norm(const ops::RmsNorm& args) override;
@@ -95,13 +53,9 @@ class TimedBackend final : public Backend {
   void expand_value(const ops::ExpandValue& args) override;
   void mla_attention(const ops::MlaAttention& args) override;
   void mla_prefill_attention(const ops::MlaPrefillAttention& args) override;
-  bool attends_by_head(const ops::MlaPrefillAttention& args) const override {
-    return inner_.attends_by_head(args);
-  }
   void moe_route(const ops::MoeRoute& args) override;
   void moe_experts(const ops::MoeExperts& args) override;
   void gather_rows(const ops::GatherRows& args) override;
-  void open_step(const ops::OpenStep& args) override { inner_.open_step(args); }
   void sample(const ops::Sample& args) override;
 
  private:
@@ -109,7 +63,6 @@ class TimedBackend final : public Backend {
   void note(std::string name, double bytes);
   double cached_bytes(const KvPageLayout& layout) const;
 
-  Backend& inner_;
   const int32_t ops_max_;
   std::unique_ptr<Stopwatch> stopwatch_;
   State state_ = State::idle;

@@ -66,6 +66,7 @@ class CpuBackend final : public Backend {
   void moe_experts(const ops::MoeExperts& args) override { cpu::moe_experts(workers_, args); }
   void gather_rows(const ops::GatherRows& args) override { cpu::gather_rows(workers_, args); }
   void open_step(const ops::OpenStep& args) override { cpu::open_step(args); }
+  void check_pages(const ops::CheckPages& args) override { cpu::check_pages(args); }
   void sample(const ops::Sample& args) override { cpu::sample(workers_, args); }
 
  private:

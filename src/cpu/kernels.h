@@ -3,6 +3,7 @@
 
 #include "cpu/workers.h"
 #include "ops/append_latent.h"
+#include "ops/check_pages.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/gather_rows.h"
@@ -50,6 +51,7 @@ std::unique_ptr<ops::ExpertBank> keep_experts(const ops::ExpertTable& table);
 void moe_experts(Workers& workers, const ops::MoeExperts& args);
 
 void open_step(const ops::OpenStep& args);
+void check_pages(const ops::CheckPages& args);
 void sample(Workers& workers, const ops::Sample& args);
 
 }  // namespace quire::cpu

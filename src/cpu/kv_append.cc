@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "cpu/kernels.h"
@@ -42,6 +43,20 @@ struct Destination {
   int fp8_bits_dropped;
 };
 
+// Whether the row may write the page that the table has at `logical`; else it is noted. Workers
+// share rows.
+bool may_store(const WriteGuard& guard, int64_t row, int64_t logical, int32_t page) {
+  if (guard.tags.data == nullptr || is_writable(guard.lives(page), guard.tags(row, logical))) {
+    return true;
+  }
+  PageCheck& words = guard.rows(row);
+  std::atomic_ref(words.dropped).fetch_add(1);
+  std::atomic_ref largest(words.dropped_page);
+  for (int32_t seen = largest.load(); seen < page && !largest.compare_exchange_weak(seen, page);) {
+  }
+  return false;
+}
+
 // A token's row as it is to be stored. `copy` has room for its values.
 void append_token(const Destination& to, int64_t token, View<const Bf16, 1> latent,
                   View<const Bf16, 1> rope, float* copy) {
@@ -50,6 +65,7 @@ void append_token(const Destination& to, int64_t token, View<const Bf16, 1> late
   const int32_t page = to.kv.table(to.tokens.row(token), position / kPageTokens);
   const int32_t slot = position % kPageTokens;
   CHECK(0 <= page && page < to.kv.n_pages);
+  if (!may_store(to.kv.guard, to.tokens.row(token), position / kPageTokens, page)) return;
   std::byte* block =
       to.kv.pool + page * layout.page_bytes + layout.blocks[static_cast<size_t>(to.layer)].offset;
   std::byte* row = block + layout.row_offset(slot);

@@ -32,6 +32,15 @@ void make_harmless(const StepInputs& in) {
   in.row_begin(last + 1) = static_cast<int32_t>(in.shape.n_tokens);
 }
 
+// Step 5. Slices of inputs that match are within them; pages are looked at all the same.
+void update_mirror(const StepInputs& in, const View<PageLife, 1>& lives) {
+  const WordSlice changes = in.changes(0);
+  for (int64_t at = changes.begin; at + kPageChangeWords <= changes.end; at += kPageChangeWords) {
+    const PageChange change = change_in(&in.extra(at));
+    if (change.page >= 0 && change.page < lives[0]) lives(change.page) = life_of(change);
+  }
+}
+
 }  // namespace
 
 void open_step(const ops::OpenStep& args) {
@@ -40,6 +49,7 @@ void open_step(const ops::OpenStep& args) {
   const bool is_good = is_genuine(in, step);
   args.out(0) = {.step = step, .is_good = is_good ? uint64_t{1} : uint64_t{0}};
   if (!is_good) return make_harmless(in);
+  if (args.lives[0] > 0) update_mirror(in, args.lives);
   for (int64_t t = 0; t < in.ids[0]; ++t) {
     int32_t& id = in.ids(t);
     if (id >= 0) continue;

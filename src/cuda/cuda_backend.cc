@@ -8,6 +8,7 @@
 #include "cuda/common/pinned_upload.h"
 #include "cuda/common/recordings.h"
 #include "cuda/gemm/blas.h"
+#include "cuda/integrity/page_sealer.h"
 #include "cuda/kernels.h"
 
 namespace quire {
@@ -128,6 +129,9 @@ class CudaBackend final : public Backend {
   void copy_out_settled(std::span<std::byte> to_host, const std::byte* from) override {
     here().staging->fetch_settled(to_host, from);
   }
+  Result<std::unique_ptr<PageSealer>> make_page_sealer(const PoolPages& pool) override {
+    return cuda::make_page_sealer(device_, &memory_, &pinned_, pool);
+  }
   std::unique_ptr<Fence> make_fence() override {
     return std::make_unique<CudaFence>(here().stream);
   }
@@ -145,6 +149,9 @@ class CudaBackend final : public Backend {
   void replay(RecordingId recording) override {
     here();
     recordings_.replay(recording.value);
+  }
+  int64_t recorded_nodes(RecordingId recording) const override {
+    return recordings_.nodes(recording.value);
   }
 
   void embed(const ops::Embed& args) override { cuda::embed(here(), args); }
@@ -170,6 +177,7 @@ class CudaBackend final : public Backend {
   void moe_experts(const ops::MoeExperts& args) override { cuda::moe_experts(here(), args); }
   void gather_rows(const ops::GatherRows& args) override { cuda::gather_rows(here(), args); }
   void open_step(const ops::OpenStep& args) override { cuda::open_step(here(), args); }
+  void check_pages(const ops::CheckPages& args) override { cuda::check_pages(here(), args); }
   void sample(const ops::Sample& args) override { cuda::sample(here(), args); }
 
  private:

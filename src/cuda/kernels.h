@@ -6,6 +6,7 @@
 
 #include "cuda/common/context.h"
 #include "ops/append_latent.h"
+#include "ops/check_pages.h"
 #include "ops/elementwise.h"
 #include "ops/embed.h"
 #include "ops/gather_rows.h"
@@ -60,6 +61,9 @@ void moe_experts(const Context& context, const ops::MoeExperts& args);
 
 // step/
 void open_step(const Context& context, const ops::OpenStep& args);
+
+// integrity/
+void check_pages(const Context& context, const ops::CheckPages& args);
 
 // sample/
 void sample(const Context& context, const ops::Sample& args);

@@ -19,12 +19,6 @@
 
 namespace quire {
 
-// A page whose content is to be hashed, with the logical index that the hash binds.
-struct SealTarget {
-  PageId page;
-  int32_t logical = 0;
-};
-
 enum class PageVerdict : uint8_t { ok, mismatch };
 
 // What an executor was built for. Plans past it are refused.

@@ -21,4 +21,11 @@ PageSeal seal_page(const KvPageLayout& layout, int32_t logical, std::span<const 
   return {.low = hash.low64, .high = hash.high64};
 }
 
+SealSecret seal_secret() {
+  static_assert(XXH_SECRET_DEFAULT_SIZE == kSealSecretBytes);
+  SealSecret secret;
+  XXH3_generateSecret_fromSeed(secret.data(), 0);
+  return secret;
+}
+
 }  // namespace quire

@@ -30,6 +30,7 @@ StepInputs take_fixed(Parts& parts, const StepShape& shape) {
   StepInputs in{.shape = shape};
   in.header = parts.take<SlotHeader>(int64_t{1});
   in.nonces = parts.take<uint64_t>(shape.n_rows);
+  in.tags = parts.take<PageTag>(shape.n_rows, shape.tag_width);
   in.samplers = parts.take<SamplerRow>(shape.n_logits);
   in.ids = parts.take<int32_t>(shape.n_tokens);
   in.rows = parts.take<int32_t>(shape.n_tokens);
@@ -37,6 +38,7 @@ StepInputs take_fixed(Parts& parts, const StepShape& shape) {
   in.row_begin = parts.take<int32_t>(shape.n_rows + 1);
   in.logit_rows = parts.take<int32_t>(shape.n_logits);
   in.table = parts.take<int32_t>(shape.n_rows, shape.table_width);
+  in.changes = parts.take<WordSlice>(int64_t{shape.tag_width > 0 ? 1 : 0});
   return in;
 }
 

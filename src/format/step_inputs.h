@@ -10,6 +10,7 @@
 #include <span>
 
 #include "base/rng.h"
+#include "format/page_check.h"
 #include "tensor/view.h"
 
 namespace quire {
@@ -20,6 +21,7 @@ struct StepShape {
   int64_t n_tokens = 0;  // of all rows
   int64_t n_logits = 0;  // rows that want the next token
   int64_t table_width = 0;
+  int64_t tag_width = 0;  // table_width, or 0 when pages are not checked: then no tags travel
   // What ops are told of the rows beforehand (ops/paged_kv.h, TokenRows).
   int64_t row_tokens_max = 0;
   int64_t n_lone = 0;
@@ -75,6 +77,7 @@ struct StepInputs {
   StepShape shape;
   View<SlotHeader, 1> header;    // [1]
   View<uint64_t, 1> nonces;      // [n_rows]; 0 of padding
+  View<PageTag, 2> tags;         // [n_rows, tag_width] that the table's pages must carry, or kNoTag
   View<SamplerRow, 1> samplers;  // [n_logits]
   View<int32_t, 1> ids;          // [n_tokens] tokens, or references to recent ones
   View<int32_t, 1> rows;         // [n_tokens] row of the table
@@ -82,7 +85,8 @@ struct StepInputs {
   View<int32_t, 1> row_begin;    // [n_rows + 1]
   View<int32_t, 1> logit_rows;   // [n_logits] token whose logits are wanted
   View<int32_t, 2> table;        // [n_rows, table_width] physical pages
-  View<int32_t, 1> extra;        // [what is left] what the samplers' slices are of
+  View<WordSlice, 1> changes;    // [1] of `extra`: what the mirror learns; [0] without tags
+  View<int32_t, 1> extra;        // [what is left] what the slices are of
 
   // Words before `extra`.
   int64_t fixed_words() const;

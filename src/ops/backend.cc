@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "ops/host_stopwatch.h"
+#include "ops/page_sealer.h"
 
 namespace quire {
 
@@ -61,6 +62,10 @@ std::unique_ptr<Stopwatch> Backend::make_stopwatch(int32_t n_marks) {
 std::unique_ptr<Fence> Backend::make_fence() {
   CHECK(!is_asynchronous());
   return std::make_unique<PassedFence>();
+}
+
+Result<std::unique_ptr<PageSealer>> Backend::make_page_sealer(const PoolPages& pool) {
+  return make_host_page_sealer(*this, pool);
 }
 
 Result<RecordingId> Backend::record(const std::function<void()>&) {

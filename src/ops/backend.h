@@ -20,6 +20,9 @@
 
 namespace quire {
 
+class PageSealer;
+struct KvPageLayout;
+
 namespace ops {
 struct Embed;
 struct RmsNorm;
@@ -41,6 +44,7 @@ struct ExpertTable;
 class ExpertBank;
 struct GatherRows;
 struct OpenStep;
+struct CheckPages;
 struct Sample;
 struct RandomFill;
 }  // namespace ops
@@ -49,6 +53,13 @@ struct RandomFill;
 struct MemoryInfo {
   int64_t free = 0;   // what can be allocated now
   int64_t total = 0;  // what the device, or the machine, has
+};
+
+// All pages of a KV pool, in a backend's memory.
+struct PoolPages {
+  std::byte* data = nullptr;  // [n_pages, layout->page_bytes]
+  int64_t n_pages = 0;
+  const KvPageLayout* layout = nullptr;  // host; outlives what is made for the pool
 };
 
 // A point in the order of a backend's calls, which the host may ask about.
@@ -116,12 +127,17 @@ class Backend {
     copy_out(to_host, from);
   }
   virtual std::unique_ptr<Fence> make_fence();
+  // For pages of `pool`, which outlives it, as the backend does. By default the host hashes.
+  // Errors: resource_exhausted.
+  virtual Result<std::unique_ptr<PageSealer>> make_page_sealer(const PoolPages& pool);
   // Keeps what `calls` asks of this backend, so that `replay` asks the same again, on the same
   // memory, at the cost of one call. Whether it is also carried out now is not said: the same calls
   // were made once before, and what they write does not matter. Only ops, `fill` and copies within
   // the device can be recorded. Errors: unsupported.
   virtual Result<RecordingId> record(const std::function<void()>& calls);
   virtual void replay(RecordingId recording);
+  // What a recording has a device do: kernels, copies and fills, one by one. 0 where there is none.
+  virtual int64_t recorded_nodes(RecordingId /*recording*/) const { return 0; }
 
   virtual void embed(const ops::Embed& args) = 0;
   virtual void rms_norm(const ops::RmsNorm& args) = 0;
@@ -144,6 +160,7 @@ class Backend {
   virtual void moe_experts(const ops::MoeExperts& args) = 0;
   virtual void gather_rows(const ops::GatherRows& args) = 0;
   virtual void open_step(const ops::OpenStep& args) = 0;
+  virtual void check_pages(const ops::CheckPages& args) = 0;
   virtual void sample(const ops::Sample& args) = 0;
 };
 

@@ -3,8 +3,9 @@
 // BF16: copies bits. FP8 (e4m3_584): the 512 latent values and the rope values of a token each get
 // one float32 scale = amax / 448 (1 if amax is 0), then value / scale rounded to nearest even,
 // saturated (docs/formats/kv_page.md). Token t goes to page table[row[t], position[t] / 64], slot
-// position[t] % 64; that page is valid (>= 0): the engine allocated it. n_tokens may be 0. Errors:
-// none. Idempotent: the same token gives the same bytes, whatever is in the page.
+// position[t] % 64; that page is valid (>= 0): the engine allocated it. Where stores are guarded
+// (ops/paged_kv.h), a token whose page its row may not write is left out. n_tokens may be 0.
+// Errors: none. Idempotent: the same token gives the same bytes, whatever is in the page.
 #pragma once
 
 #include "ops/backend.h"

@@ -8,6 +8,8 @@
 //      touched;
 //   4. on a mismatch, makes the inputs harmless: nothing in them is used to find memory. Every row
 //      points at page 0, token 0, position 0, and its sampler is greedy. `is_good` says which.
+//   5. on a match, and where there is a mirror of the page directory, brings it up to date:
+//      lives[page] = what the change of that page says. A page has one change at most.
 //
 // The inputs may be of any bits. Everything is in the backend's memory. Errors: none.
 #pragma once
@@ -30,6 +32,7 @@ struct OpenStep {
   View<uint64_t, 1> state;        // [kStepStateWords], zero before the first call
   StepInputs inputs;              // in and out
   View<const int32_t, 2> recent;  // [steps, rows] tokens that the last steps sampled
+  View<PageLife, 1> lives = {};   // [n_pages] the mirror; empty: there is none
 };
 
 void open_step(Backend& backend, const OpenStep& args);

@@ -6,15 +6,26 @@
 #pragma once
 
 #include "format/kv_page.h"
+#include "format/page_check.h"
 #include "tensor/view.h"
 
 namespace quire {
+
+// What a store into the cache is checked with (check W): the page that it goes to, which the table
+// names, must be one that the row may write (is_writable). One that is not is dropped, and counted
+// in the row's words.
+struct WriteGuard {
+  View<const PageTag, 2> tags;    // [n_rows, pages_max] as the table
+  View<const PageLife, 1> lives;  // [n_pages]
+  View<PageCheck, 1> rows;        // [n_rows] `dropped` and `dropped_page`
+};
 
 struct PagedKv {
   std::byte* pool = nullptr;  // [n_pages, layout->page_bytes]
   int64_t n_pages = 0;
   const KvPageLayout* layout = nullptr;  // host; outlives the step
   View<const int32_t, 2> table;  // [n_rows, pages_max] physical pages, in logical order; -1 unused
+  WriteGuard guard = {};         // empty: stores are not checked
 };
 
 // Keys of a sequence are attended by head in blocks of so many (ops/mla_prefill_attention.h).

@@ -55,6 +55,7 @@ class CountingBackend final : public Backend {
   void moe_experts(const ops::MoeExperts&) override { ++calls; }
   void gather_rows(const ops::GatherRows&) override { ++calls; }
   void open_step(const ops::OpenStep&) override { ++calls; }
+  void check_pages(const ops::CheckPages&) override { ++calls; }
   void sample(const ops::Sample&) override { ++calls; }
 
   int calls = 0;

@@ -14,11 +14,14 @@ int Recordings::add(const std::function<void()>& calls) {
   calls();
   cudaGraph_t graph = nullptr;
   CUDA_MUST(cudaStreamEndCapture(stream_, &graph));
+  size_t n_nodes = 0;
+  CUDA_MUST(cudaGraphGetNodes(graph, nullptr, &n_nodes));
   cudaGraphExec_t made = nullptr;
   CUDA_MUST(cudaGraphInstantiate(&made, graph, 0));
   CUDA_MUST(cudaGraphDestroy(graph));
   CUDA_MUST(cudaGraphUpload(made, stream_));
   graphs_.push_back(made);
+  n_nodes_.push_back(static_cast<int64_t>(n_nodes));
   return static_cast<int>(graphs_.size()) - 1;
 }
 

@@ -6,6 +6,7 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdint>
 #include <functional>
 #include <vector>
 
@@ -21,10 +22,13 @@ class Recordings {
   // Captures what `calls` launches on the stream, without running it. Returns its number.
   int add(const std::function<void()>& calls);
   void replay(int number) const;
+  // Kernels, copies and fills of one.
+  int64_t nodes(int number) const { return n_nodes_[static_cast<size_t>(number)]; }
 
  private:
   cudaStream_t stream_;
   std::vector<cudaGraphExec_t> graphs_;
+  std::vector<int64_t> n_nodes_;  // of each
 };
 
 }  // namespace quire::cuda

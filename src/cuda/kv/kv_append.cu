@@ -20,9 +20,21 @@ constexpr int kSumWarps = kLatentMax / 8 / kWarpSize;  // that add up eight valu
 constexpr int kQueryMax = 8 * kThreads;                // values of a query, in append_latent
 constexpr int kValuesMax = 1024;                       // of a token's row there
 
+// Whether stores are checked. Where they are not, no code of it is there.
+enum class Guard : uint8_t { none, kept };
+
+// WriteGuard, as kernels take it.
+struct GuardWords {
+  const PageTag* tags;    // [n_rows, pages_max]
+  const PageLife* lives;  // [n_pages]
+  PageCheck* rows;        // [n_rows]
+  int64_t tag_stride;     // elements between rows
+};
+
 // Where the rows of a step go.
 struct Destination {
   PagedBlocks kv;
+  GuardWords guard;
   const int32_t* row;       // [n_tokens] row of the page table
   const int32_t* position;  // [n_tokens]
   int bits_dropped;
@@ -83,15 +95,31 @@ __device__ float cast_part(const bf16* x, int n, int bits_dropped, uint8_t* out)
 
 // Where a token's row lies.
 struct Place {
-  std::byte* block;  // null: the page is outside the pool, and nothing is written
+  std::byte* block;  // null: the page is outside the pool or guarded, and nothing is written
   int32_t slot;      // of the page
 };
 
+// Whether the row may write `page`, which is in the pool, at `logical`; else one thread notes it.
+__device__ bool may_store(const GuardWords& guard, int64_t row, int32_t logical, int64_t page) {
+  const PageTag tag = guard.tags[row * guard.tag_stride + logical];
+  if (is_writable(guard.lives[page], tag)) return true;
+  if (threadIdx.x == 0) {
+    atomicAdd(&guard.rows[row].dropped, 1);
+    atomicMax(&guard.rows[row].dropped_page, static_cast<int32_t>(page));
+  }
+  return false;
+}
+
+template <Guard kGuard>
 __device__ Place place_of(const Destination& to, int64_t token) {
   const PagedBlocks& kv = to.kv;
   const int32_t position = to.position[token];
-  const int64_t page = kv.table[to.row[token] * kv.table_stride + position / kPageTokens];
-  const bool is_inside = page >= 0 && page < kv.n_pages;
+  const int64_t row = to.row[token];
+  const int64_t page = kv.table[row * kv.table_stride + position / kPageTokens];
+  bool is_inside = page >= 0 && page < kv.n_pages;
+  if constexpr (kGuard == Guard::kept) {
+    is_inside = is_inside && may_store(to.guard, row, position / kPageTokens, page);
+  }
   return {.block = is_inside ? kv.block(page) : nullptr, .slot = position % kPageTokens};
 }
 
@@ -100,10 +128,11 @@ __device__ float* scales_of(const PagedBlocks& kv, const Place& at) {
 }
 
 // A token's row into its page, by all threads of the block.
+template <Guard kGuard>
 __device__ void store_row(const Destination& to, int64_t token, const bf16* latent,
                           const bf16* rope) {
   const PagedBlocks& kv = to.kv;
-  const auto [block, slot] = place_of(to, token);
+  const auto [block, slot] = place_of<kGuard>(to, token);
   if (block == nullptr) return;
   const int64_t first = int64_t{slot} * kv.values();
   if (kv.format == KvFormat::bf16) {
@@ -125,12 +154,14 @@ __device__ void store_row(const Destination& to, int64_t token, const bf16* late
 
 // One token a block. Grid n_tokens, 256 threads, 32 bytes of shared memory. Moves 1,152 + 584
 // bytes (FP8) or 2 * 1,152 (BF16) a token of 512 + 64 values: bound by the launch.
+template <Guard kGuard>
 __global__ __launch_bounds__(kThreads) void kv_append_kernel(
     const __grid_constant__ AppendParams p) {
   let_next_kernel_begin();
   wait_for_earlier_kernels();
   const int64_t token = blockIdx.x;
-  store_row(p.to, token, p.latent + token * p.latent_stride, p.rope + token * p.rope_stride);
+  store_row<kGuard>(p.to, token, p.latent + token * p.latent_stride,
+                    p.rope + token * p.rope_stride);
 }
 
 __device__ float amax_of(uint32_t pair) {
@@ -154,6 +185,7 @@ struct RowExchange {
 
 // append_latent's row of the cache where all of it fits registers: a pair of the latent a thread,
 // and a pair of the key a lane of the last warp. Places are looked up while the row is on its way.
+template <Guard kGuard>
 __device__ void append_registers(const LatentParams& p, int64_t token, RowExchange* exchange) {
   const PagedBlocks& kv = p.to.kv;
   const auto thread = static_cast<int>(threadIdx.x);
@@ -171,7 +203,7 @@ __device__ void append_registers(const LatentParams& p, int64_t token, RowExchan
     key = reinterpret_cast<const uint32_t*>(kv_a + kv.latent_dim)[lane];
     rotate_in_place(reinterpret_cast<bf16*>(&key), p.tables.cos[at], p.tables.sin[at]);
   }
-  const auto [block, slot] = place_of(p.to, token);
+  const auto [block, slot] = place_of<kGuard>(p.to, token);
   if (warp_of_thread() < kSumWarps) {
     const float sum = warp_sum(sum_of_squares(vector));
     if (lane == 0) exchange->sum[warp_of_thread()] = sum;
@@ -208,6 +240,7 @@ __device__ void append_registers(const LatentParams& p, int64_t token, RowExchan
 }
 
 // The same for any shape.
+template <Guard kGuard>
 __device__ void append_values(const LatentParams& p, int64_t token, float* sums) {
   __shared__ __align__(16) bf16 row[kValuesMax];
   wait_for_earlier_kernels();
@@ -222,7 +255,7 @@ __device__ void append_values(const LatentParams& p, int64_t token, float* sums)
     rotate_in_place(pair, p.tables.cos[table + i], p.tables.sin[table + i]);
   }
   __syncthreads();
-  store_row(p.to, token, row, row + latent_dim);
+  store_row<kGuard>(p.to, token, row, row + latent_dim);
 }
 
 __device__ void norm_query(const LatentParams& p, int64_t token, float* sums) {
@@ -241,6 +274,7 @@ __device__ void norm_query(const LatentParams& p, int64_t token, float* sums) {
 // One token's query, or one token's row of the cache, a block. Grid (n_tokens, 2), or (n_tokens, 1)
 // without a query; 256 threads, 2 KB of shared memory. Moves 4 * q_dim bytes for a query, and what
 // kv_append moves: bound by the launch.
+template <Guard kGuard>
 __global__ __launch_bounds__(kThreads) void append_latent_kernel(
     const __grid_constant__ LatentParams p) {
   __shared__ float sums[kNormWarpsMax];
@@ -250,9 +284,9 @@ __global__ __launch_bounds__(kThreads) void append_latent_kernel(
   if (blockIdx.y == 1) {
     norm_query(p, token, sums);
   } else if (p.row_in_registers) {
-    append_registers(p, token, &exchange);
+    append_registers<kGuard>(p, token, &exchange);
   } else {
-    append_values(p, token, sums);
+    append_values<kGuard>(p, token, sums);
   }
 }
 
@@ -269,8 +303,14 @@ bool row_fits_registers(const ops::AppendLatent& args) {
          is_at_16(args.kv_a_norm.data, 0);
 }
 
+bool is_guarded(const PagedKv& kv) { return kv.guard.tags.data != nullptr; }
+
 Destination destination_of(const PagedKv& kv, const TokenRows& tokens, int32_t layer, int bits) {
   return {.kv = blocks_of(kv, layer),
+          .guard = {.tags = kv.guard.tags.data,
+                    .lives = kv.guard.lives.data,
+                    .rows = kv.guard.rows.data,
+                    .tag_stride = kv.guard.tags.stride[0]},
           .row = tokens.row.data,
           .position = tokens.position.data,
           .bits_dropped = bits};
@@ -286,7 +326,7 @@ void kv_append(const Context& context, const ops::KvAppend& args) {
       .latent_stride = args.latent.stride[0],
       .rope_stride = args.rope.stride[0]};
   launch(context.stream, {.grid = static_cast<unsigned>(args.latent[0]), .threads = kThreads},
-         kv_append_kernel, p);
+         is_guarded(args.kv) ? kv_append_kernel<Guard::kept> : kv_append_kernel<Guard::none>, p);
 }
 
 void append_latent(const Context& context, const ops::AppendLatent& args) {
@@ -310,7 +350,8 @@ void append_latent(const Context& context, const ops::AppendLatent& args) {
   launch(
       context.stream,
       {.grid = dim3(static_cast<unsigned>(args.kv_a[0]), has_query ? 2 : 1), .threads = kThreads},
-      append_latent_kernel, p);
+      is_guarded(args.kv) ? append_latent_kernel<Guard::kept> : append_latent_kernel<Guard::none>,
+      p);
 }
 
 }  // namespace quire::cuda

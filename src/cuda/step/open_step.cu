@@ -20,16 +20,10 @@ struct Params {
   StepInputs in;
   const int32_t* recent;
   int64_t n_recent;
+  PageLife* lives;
+  int64_t n_lives;
   int64_t held_words;  // of the range of the inputs
 };
-
-// base/rng.h's, for the device.
-__device__ uint64_t mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15U;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
-  return x ^ (x >> 31);
-}
 
 __device__ void atomic_add(uint64_t* to, uint64_t value) {
   atomicAdd(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
@@ -65,8 +59,22 @@ __device__ void resolve(const Params& p) {
   }
 }
 
+// Step 5 of the contract.
+__device__ void update_mirror(const Params& p) {
+  const WordSlice changes = *p.in.changes.data;
+  const int32_t n = (changes.end - changes.begin) / static_cast<int32_t>(kPageChangeWords);
+  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < n; i += kThreads) {
+    const PageChange change = change_in(p.in.extra.data + changes.begin + i * kPageChangeWords);
+    if (change.page >= 0 && change.page < p.n_lives) p.lives[change.page] = life_of(change);
+  }
+}
+
+// Whether there is a mirror to bring up to date. Without one, no code of it is there.
+enum class Mirror : uint8_t { none, kept };
+
 // Grid 16, 512 threads, 0.3 KB of shared memory. Reads the step's inputs once, 8 KB to 1 MB: bound
 // by latency. Sums are of integers, so that the order of the blocks does not matter.
+template <Mirror kMirror>
 __global__ __launch_bounds__(kThreads) void open_step_kernel(const __grid_constant__ Params p) {
   __shared__ uint64_t shared[kWarps];
   __shared__ bool is_last;
@@ -77,7 +85,7 @@ __global__ __launch_bounds__(kThreads) void open_step_kernel(const __grid_consta
   const int64_t first = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   uint64_t hash = 0;
   for (int64_t i = kSlotHeaderWords + first; i < n_words; i += kBlocks * kThreads) {
-    hash += mix(static_cast<uint64_t>(i) << 32 | words[i]);
+    hash += slot_word_hash(static_cast<uint64_t>(i), words[i]);
   }
   uint64_t nonces = 0;
   for (int64_t r = first; r < p.in.shape.n_rows; r += kBlocks * kThreads) {
@@ -106,6 +114,7 @@ __global__ __launch_bounds__(kThreads) void open_step_kernel(const __grid_consta
     p.state[kHash] = p.state[kNonces] = p.state[kBlocksDone] = 0;
   }
   if (is_good) {
+    if constexpr (kMirror == Mirror::kept) update_mirror(p);
     resolve(p);
   } else {
     make_harmless(p.in);
@@ -120,8 +129,12 @@ void open_step(const Context& context, const ops::OpenStep& args) {
                  .in = args.inputs,
                  .recent = args.recent.data,
                  .n_recent = args.recent.size(),
+                 .lives = args.lives.data,
+                 .n_lives = args.lives[0],
                  .held_words = args.inputs.fixed_words() + args.inputs.extra[0]};
-  open_step_kernel<<<kBlocks, kThreads, 0, context.stream>>>(p);
+  const auto kernel =
+      p.n_lives > 0 ? open_step_kernel<Mirror::kept> : open_step_kernel<Mirror::none>;
+  kernel<<<kBlocks, kThreads, 0, context.stream>>>(p);
   CUDA_MUST(cudaGetLastError());
 }
 
