@@ -136,9 +136,13 @@ Result<ModelEngine> make_model_engine(LoadedModel loaded, const EngineSettings& 
   // read, and decode steps are launched as one.
   const bool runs_ahead = backend.is_asynchronous();
   out.config.overlap = runs_ahead ? Overlap::on : Overlap::off;
-  out.executor = TRY(advise(ModelExecutor::make(backend, *out.model, limits,
-                                                runs_ahead ? RecordSteps::yes : RecordSteps::no),
-                            "Lower --mem-fraction-static or --max-total-tokens"));
+  std::vector<StepChecks> checks = settings.recorded_checks;
+  if (checks.empty()) checks = {step_checks(out.config.integrity)};
+  out.executor =
+      TRY(advise(ModelExecutor::make(backend, *out.model, limits,
+                                     {.record = runs_ahead ? RecordSteps::yes : RecordSteps::no,
+                                      .checks = std::move(checks)}),
+                 "Lower --mem-fraction-static or --max-total-tokens"));
   if (const Status& recording = out.executor->recording_status(); !recording.ok()) {
     loaded.startup.warn("decode steps are not recorded, and slower: " + recording.error().message);
   }

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "engine/engine.h"
 #include "engine/runner.h"
@@ -33,6 +34,8 @@ struct EngineSettings {
   bool prefix_cache = true;
   IntegrityLevel integrity = IntegrityLevel::tags;
   int32_t integrity_retries = 0;
+  // What decode steps are recorded for; empty: what the level asks of a step.
+  std::vector<StepChecks> recorded_checks = {};
   uint64_t seed = 0;
 };
 

@@ -24,6 +24,7 @@ constexpr size_t kAdmissionsMax = 16;
 Engine::State::State(const EngineConfig& engine_config, Executor& step_executor,
                      const Clock& engine_clock, Log& engine_log)
     : config(engine_config),
+      checks(engine_config.integrity),
       executor(step_executor),
       clock(engine_clock),
       log(engine_log),
@@ -38,11 +39,17 @@ Engine::State::State(const EngineConfig& engine_config, Executor& step_executor,
   waiting_views.reserve(kAdmissionsMax);
   sequences.reserve(slots + static_cast<size_t>(config.queued_requests_max));
   for (int32_t slot = config.running_requests_max; slot-- > 0;) free_slots.push_back({slot});
-  if (config.integrity.tags || config.integrity.writes) {
-    executor.watch_directory(pages.pool().directory());
-  } else {
-    executor.watch_directory({});
-  }
+  set_checks(checks);
+}
+
+void Engine::State::set_checks(const IntegrityConfig& to) {
+  collect_until(0);
+  checks = to;
+  pages.set_integrity(to);
+  const StepChecks of_steps = step_checks(to);
+  executor.watch_directory(of_steps == StepChecks::none ? std::span<const PageEntry>()
+                                                        : pages.pool().directory(),
+                           of_steps);
 }
 
 Sequence* Engine::State::find(RequestId id) {
@@ -185,7 +192,7 @@ bool Engine::State::prepare(const ScheduledRow& scheduled, StepRow* row) {
   if (!sequence.slot) return false;  // or set back
   // Fewer cached pages than the schedule counted on: it is asked again in the next step.
   if (sequence.planned != scheduled.first) return false;
-  if (config.integrity.places) {
+  if (checks.places) {
     if (Status status = pages.check_places(sequence); !status.ok()) {
       fail_untrusted(sequence, found(IntegrityCheck::places, status.error().message, sequence));
       return false;
@@ -225,6 +232,7 @@ void Engine::State::submit(const std::vector<ScheduledRow>& rows) {
   if (const std::span<const PageId> fresh = pages.take_fresh(); !fresh.empty()) {
     executor.fill_pages(fresh, std::byte{kPoison});
   }
+  executor.note_changes(pages.take_changed());
   // A plan that the executor refuses was built wrongly: a mistake of the engine, not of the world.
   Result<TicketId> ticket = executor.submit(next.plan, make_header(next.plan));
   CHECK(ticket.ok());
@@ -257,7 +265,7 @@ std::optional<Failure> Engine::State::check_verdict(Sequence& sequence,
 std::optional<Failure> Engine::State::check_result(Sequence& sequence, const StepRow& row,
                                                    const StepRowResult& result) {
   // Before the first layer, and again before a token leaves.
-  const int32_t expected = config.integrity.tags ? 2 * static_cast<int32_t>(row.pages.size()) : 0;
+  const int32_t expected = checks.tags ? 2 * static_cast<int32_t>(row.pages.size()) : 0;
   counters.integrity_expected += static_cast<uint64_t>(expected);
   findings.looked(IntegrityCheck::tags, static_cast<uint64_t>(result.pages_checked));
   findings.looked(IntegrityCheck::outputs);
@@ -337,7 +345,7 @@ void Engine::State::complete(InFlight done) {
       continue;
     }
     if (sequence->next && sequence->next->ticket == done.ticket) sequence->next.reset();
-    if (config.integrity.places && !pages.holds(*sequence, row.pages)) {
+    if (checks.places && !pages.holds(*sequence, row.pages)) {
       fail_untrusted(*sequence,
                      found(IntegrityCheck::places, "its page table changed in a step", *sequence));
     } else if (std::optional<Failure> failure = check_result(*sequence, row, result.rows[i])) {
@@ -476,6 +484,7 @@ void Engine::verify_all() {
   state_->scrub(state_->pages.pool().total());
   state_->check_all();
 }
+void Engine::set_integrity(const IntegrityConfig& integrity) { state_->set_checks(integrity); }
 SequencePages& Engine::pages() { return state_->pages; }
 Sequence* Engine::sequence_of(RequestId request) { return state_->find(request); }
 

@@ -80,6 +80,9 @@ class Engine {
   // An operator gives a page back that has reached quarantine. Errors: invalid_argument (no such
   // page), corruption (it is not there, or somebody holds it still).
   Status release_page(PageId page);
+  // From the next step on, these checks. For benches that compare them in one process: open steps
+  // are read first, and steps that the executor has not recorded with such checks are slower.
+  void set_integrity(const IntegrityConfig& integrity);
   // Drops the pages that no request holds from the prefix index; false when requests are running.
   bool flush_cache();
 

@@ -14,6 +14,11 @@ PlanLimits executor_limits(const EngineConfig& config) {
           .vocab_size = config.vocab_size};
 }
 
+StepChecks step_checks(const IntegrityConfig& integrity) {
+  if (integrity.writes) return StepChecks::pages_and_writes;
+  return integrity.tags ? StepChecks::pages : StepChecks::none;
+}
+
 Status check_request(const EngineConfig& config, const GenerateRequest& request) {
   const auto n_prompt = static_cast<int64_t>(request.prompt.size());
   if (n_prompt == 0) return invalid_argument("the prompt is empty");

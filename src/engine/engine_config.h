@@ -39,6 +39,9 @@ struct EngineConfig {
 // The plans that an engine of this config submits: what its executor has to be built for.
 PlanLimits executor_limits(const EngineConfig& config);
 
+// What its executor has to do about the pages of a step.
+StepChecks step_checks(const IntegrityConfig& integrity);
+
 // Whether the request can ever run under `config`: its tokens are tokens, it fits the context, and
 // it fits the pool alone. A pure function, for callers on any thread. Errors: invalid_argument.
 Status check_request(const EngineConfig& config, const GenerateRequest& request);

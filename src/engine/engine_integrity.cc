@@ -70,22 +70,20 @@ void Engine::State::verify_sharers(PageId page) {
 }
 
 void Engine::State::look_after() {
-  const IntegrityConfig& integrity = config.integrity;
-  if (integrity.scrub_pages > 0) scrub(integrity.scrub_pages);
-  if (integrity.audit_steps == 0 || last_step % static_cast<uint64_t>(integrity.audit_steps) != 0) {
+  if (checks.scrub_pages > 0) scrub(checks.scrub_pages);
+  if (checks.audit_steps == 0 || last_step % static_cast<uint64_t>(checks.audit_steps) != 0) {
     return;
   }
   check_all();
 }
 
 void Engine::State::look_after_idle() {
-  const IntegrityConfig& integrity = config.integrity;
   const int64_t now_us = clock.now_us();
-  if (integrity.scrub_pages > 0 && now_us - idle_scrub_us >= kIdleScrubUs) {
+  if (checks.scrub_pages > 0 && now_us - idle_scrub_us >= kIdleScrubUs) {
     idle_scrub_us = now_us;
     scrub(kIdleScrubPages);
   }
-  if (integrity.audit_steps > 0 && now_us - idle_audit_us >= kIdleAuditUs) {
+  if (checks.audit_steps > 0 && now_us - idle_audit_us >= kIdleAuditUs) {
     idle_audit_us = now_us;
     check_all();
   }

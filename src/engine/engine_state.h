@@ -59,6 +59,7 @@ struct Engine::State {
   // The row, with its pages; false when the request had to be failed or has to wait a step.
   bool prepare(const ScheduledRow& scheduled, StepRow* row);
   void submit(const std::vector<ScheduledRow>& rows);
+  void set_checks(const IntegrityConfig& to);
 
   // Results.
   // Whether the next step can be planned from what the open one will have chosen.
@@ -88,6 +89,7 @@ struct Engine::State {
   Sequence* find(RequestId id);
 
   const EngineConfig config;
+  IntegrityConfig checks;  // config.integrity, until a bench changes it
   Executor& executor;
   const Clock& clock;
   Log& log;

@@ -41,6 +41,15 @@ Status check_plan(const StepPlan& plan, const PlanLimits& limits);
 void check_row_pages(std::span<const TaggedPage> pages, std::span<const PageEntry> directory,
                      StepRowResult* result);
 
+// What an executor has its steps do about pages, where they run (docs/integrity.md).
+enum class StepChecks : uint8_t {
+  none,
+  pages,             // T: a row's pages before the step and before its token leaves
+  pages_and_writes,  // W too: a store into a page that the row may not write is dropped
+};
+
+inline constexpr size_t kStepChecks = 3;
+
 // Steps that may be submitted and not collected: one that runs, and the next.
 inline constexpr int kOpenStepsMax = 2;
 
@@ -54,9 +63,13 @@ class Executor {
   // How often memory was allocated where steps run, since the executor was made: none is needed.
   virtual uint64_t allocations_after_start() const { return 0; }
 
-  // The directory that rows are checked against from now on: host memory, entry p is page p's. It
-  // outlives the steps that are submitted while it is watched. Empty: rows are not checked.
-  virtual void watch_directory(std::span<const PageEntry> directory) = 0;
+  // The directory that rows are checked against from now on, and how: host memory, entry p is page
+  // p's. It outlives the steps that are submitted while it is watched. `none` goes with an empty
+  // one: rows are not checked.
+  virtual void watch_directory(std::span<const PageEntry> directory, StepChecks checks) = 0;
+  // Entries whose tag or state may have changed since it was watched, or since the last call: the
+  // steps that are submitted from here on are checked against what they are then.
+  virtual void note_changes(std::span<const PageId> changed) = 0;
 
   // A step. Refused (invalid_argument, unsupported) only when the plan breaks docs/formats/step.md.
   // `header` was made where the plan was made; when it is not the plan's, or the step is not the

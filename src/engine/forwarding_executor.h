@@ -18,9 +18,10 @@ class ForwardingExecutor : public Executor {
 
   bool is_asynchronous() const override { return to_.is_asynchronous(); }
   uint64_t allocations_after_start() const override { return to_.allocations_after_start(); }
-  void watch_directory(std::span<const PageEntry> directory) override {
-    to_.watch_directory(directory);
+  void watch_directory(std::span<const PageEntry> directory, StepChecks checks) override {
+    to_.watch_directory(directory, checks);
   }
+  void note_changes(std::span<const PageId> changed) override { to_.note_changes(changed); }
   Result<TicketId> submit(const StepPlan& plan, const StepHeader& header) override {
     return to_.submit(plan, header);
   }

@@ -42,12 +42,14 @@ bool is_genuine(const StepPlan& plan, const StepHeader& header, uint64_t step) {
 
 Result<std::unique_ptr<ModelExecutor>> ModelExecutor::make(Backend& backend, Model& model,
                                                            const PlanLimits& limits,
-                                                           RecordSteps record) {
+                                                           const ExecutorOptions& options) {
   CHECK(limits.n_pages >= 2 && limits.rows_max > 0 && limits.tokens_max >= limits.rows_max &&
         limits.pages_max > 0 && limits.page_tokens == model.kv_layout().page_tokens);
   std::unique_ptr<ModelExecutor> executor(new ModelExecutor(backend, model, limits));
   TRY_OK(executor->allocate_all());
-  if (record == RecordSteps::yes) executor->record_decodes();
+  if (options.record == RecordSteps::yes) {
+    for (const StepChecks checks : options.checks) executor->record_decodes(checks);
+  }
   executor->allocations_at_start_ = backend.memory().allocations();
   return executor;
 }
@@ -56,12 +58,16 @@ Status ModelExecutor::allocate_all() {
   const int64_t page_bytes = model_.kv_layout().page_bytes;
   pool_ = TRY(allocate(backend_, int64_t{limits_.n_pages} * page_bytes, "KV pool"));
   const int64_t inputs_bytes = step_inputs_bytes_max(limits_);
-  const int64_t results_bytes = kOpeningBytes + limits_.rows_max * int64_t{sizeof(ops::SampledRow)};
+  const int64_t results_bytes = sampled_at() + limits_.rows_max * int64_t{sizeof(ops::SampledRow)};
   const int64_t kept_bytes = kRecentSteps * limits_.rows_max * int64_t{sizeof(Token)};
   inputs_ = TRY(allocate(backend_, inputs_bytes, "inputs of a step"));
   results_ = TRY(allocate(backend_, results_bytes, "results of a step"));
   kept_ = TRY(allocate(backend_, kept_bytes, "sampled tokens"));
   state_ = TRY(allocate(backend_, ops::kStepStateWords * int64_t{sizeof(uint64_t)}, "step count"));
+  lives_ = TRY(
+      allocate(backend_, int64_t{limits_.n_pages} * int64_t{sizeof(PageLife)}, "page directory"));
+  // No page has a life before a step says so.
+  backend_.fill(lives_.data(), lives_.bytes(), std::byte{0});
   backend_.fill(kept_.data(), kept_.bytes(), std::byte{0xff});
   backend_.fill(state_.data(), state_.bytes(), std::byte{0});
   // Padding reads and writes the null page.
@@ -71,35 +77,54 @@ Status ModelExecutor::allocate_all() {
     slot.results = TRY(allocate_host(backend_, results_bytes, "results of a step"));
     slot.fence = backend_.make_fence();
   }
+  sealer_ = TRY(backend_.make_page_sealer(
+      {.data = pool_.data(), .n_pages = limits_.n_pages, .layout = &model_.kv_layout()}));
   page_bytes_ = TRY(allocate_host(backend_, page_bytes, "a page on the host"));
   live_.reserve(static_cast<size_t>(limits_.rows_max));
   return {};
 }
 
-void ModelExecutor::record_decodes() {
+void ModelExecutor::record_decodes(StepChecks checks) {
   StepSlot& slot = slots_[0];
   const auto run_once = [&](const StepShape& shape, int64_t bytes) {
     send_inputs(slot, bytes);
-    run(shape);
+    run(shape, checks);
     slot.fence->set();
     slot.fence->wait();
   };
   // The largest step first: it makes the ops take all the memory they will ever want.
-  const StepShape largest = largest_shape(limits_);
+  const StepShape largest = largest_shape(limits_, checks);
   run_once(largest, writer_.write_largest(++sent_, inputs_in(slot.inputs, largest)));
   const auto warm_up = [&](int64_t n_rows) {
-    const StepShape shape = decode_shape(n_rows, limits_);
-    run_once(shape, writer_.write({}, {}, recent_, ++sent_, inputs_in(slot.inputs, shape)));
+    const StepShape shape = decode_shape(n_rows, limits_, checks);
+    const StepPlan nothing;
+    const StepInputs in = inputs_in(slot.inputs, shape);
+    run_once(shape, writer_.write({.plan = nothing, .live = {}}, recent_, ++sent_, in));
   };
   // A backend that cannot record runs its steps one op after the other.
-  recording_status_ =
-      recordings_.record(backend_, limits_.rows_max, warm_up,
-                         [this](int64_t n_rows) { run(decode_shape(n_rows, limits_)); });
+  Status recorded = recordings_[static_cast<size_t>(checks)].record(
+      backend_, limits_.rows_max, warm_up,
+      [this, checks](int64_t n_rows) { run(decode_shape(n_rows, limits_, checks), checks); });
+  if (!recorded.ok()) recording_status_ = std::move(recorded);
 }
 
-void ModelExecutor::watch_directory(std::span<const PageEntry> directory) {
+size_t ModelExecutor::n_recordings() const {
+  size_t n = 0;
+  for (const DecodeRecordings& recordings : recordings_) n += recordings.size();
+  return n;
+}
+
+int64_t ModelExecutor::recorded_nodes(StepChecks checks, int64_t n_rows) const {
+  const auto recorded = recordings_[static_cast<size_t>(checks)].find(n_rows);
+  return recorded ? backend_.recorded_nodes(recorded->recording) : 0;
+}
+
+void ModelExecutor::watch_directory(std::span<const PageEntry> directory, StepChecks checks) {
+  CHECK(directory.empty() == (checks == StepChecks::none));
   CHECK(directory.empty() || static_cast<int64_t>(directory.size()) == limits_.n_pages);
   directory_ = directory;
+  checks_ = checks;
+  if (checks != StepChecks::none) mirror_.watch(directory);
 }
 
 StepInputs ModelExecutor::inputs_in(const Buffer& buffer, const StepShape& shape) const {
@@ -124,6 +149,7 @@ ModelExecutor::StepSlot& ModelExecutor::begin_slot(const StepPlan& plan) {
   slot.state = SlotState::open;
   slot.ticket = TicketId{++last_ticket_};
   slot.sent = 0;
+  slot.checks = checks_;
   slot.result.step = plan.step;
   slot.result.rows.clear();
   slot.rows.clear();
@@ -145,7 +171,6 @@ void ModelExecutor::check_rows(const StepPlan& plan, const StepHeader& header, S
       result.verdict = RowVerdict::bad_header;
       continue;
     }
-    check_row_pages(row.pages, directory_, &result);
     open.end = row.first_position + static_cast<int32_t>(row.tokens.size());
     open.pages_begin = slot.pages.size();
     slot.pages.insert(slot.pages.end(), row.pages.begin(), row.pages.end());
@@ -162,7 +187,9 @@ void ModelExecutor::check_rows(const StepPlan& plan, const StepHeader& header, S
       result.verdict = RowVerdict::no_token;
     }
     open.is_live = result.verdict == RowVerdict::ok;
-    if (open.is_live) live_.push_back({.planned = r});
+    if (!open.is_live) continue;
+    open.placed = static_cast<int64_t>(live_.size());
+    live_.push_back({.planned = r});
   }
 }
 
@@ -173,21 +200,24 @@ bool ModelExecutor::has_its_tokens(const StepSlot& slot, const OpenRow& row) con
 }
 
 void ModelExecutor::launch(const StepPlan& plan, StepSlot& slot) {
-  StepShape shape = shape_of(plan, live_);
+  StepShape shape = shape_of(plan, live_, checks_);
   for (const LiveRow& row : live_) slot.rows[row.planned].logit = row.logit;
   const auto n_results = shape.n_logits;
   const std::optional<DecodeRecordings::Recorded> recorded =
-      is_decode(plan, live_) ? recordings_.find(shape.n_rows) : std::nullopt;
-  if (recorded) shape = decode_shape(recorded->n_rows, limits_);
+      is_decode(plan, live_) ? recordings_[static_cast<size_t>(checks_)].find(shape.n_rows)
+                             : std::nullopt;
+  if (recorded) shape = decode_shape(recorded->n_rows, limits_, checks_);
 
   slot.sent = ++sent_;
-  send_inputs(slot, writer_.write(plan, live_, recent_, slot.sent, inputs_in(slot.inputs, shape)));
+  StepContent content{.plan = plan, .live = live_};
+  if (checks_ != StepChecks::none) content.changes = mirror_.begin_step(slot.sent);
+  send_inputs(slot, writer_.write(content, recent_, slot.sent, inputs_in(slot.inputs, shape)));
   if (recorded) {
     backend_.replay(recorded->recording);
   } else {
-    run(shape);
+    run(shape, checks_);
   }
-  const int64_t bytes = kOpeningBytes + n_results * int64_t{sizeof(ops::SampledRow)};
+  const int64_t bytes = sampled_at() + n_results * int64_t{sizeof(ops::SampledRow)};
   backend_.fetch(slot.results.span().first(static_cast<size_t>(bytes)), results_.data());
   slot.fence->set();
 }
@@ -196,28 +226,49 @@ void ModelExecutor::send_inputs(const StepSlot& slot, int64_t bytes) {
   backend_.send(inputs_.data(), slot.inputs.span().first(static_cast<size_t>(bytes)));
 }
 
-void ModelExecutor::run(const StepShape& shape) {
+int64_t ModelExecutor::sampled_at() const {
+  return kOpeningBytes + limits_.rows_max * int64_t{sizeof(PageCheck)};
+}
+
+void ModelExecutor::run(const StepShape& shape, StepChecks checks) {
   const StepInputs in = inputs_in(inputs_, shape);
   const auto kept = kept_.view<Token>(kRecentSteps, int64_t{limits_.rows_max});
   const auto state = state_.view<uint64_t>(ops::kStepStateWords);
+  const auto step = view_of<const uint64_t>(state.data, int64_t{1});
+  const auto lives = lives_.view<PageLife>(int64_t{limits_.n_pages});
+  const bool has_checks = checks != StepChecks::none;
   ops::open_step(backend_, {.out = results_.view<ops::StepOpening>(int64_t{1}),
                             .state = state,
                             .inputs = in,
-                            .recent = kept});
-  const View<float, 2> logits = model_.forward({.ids = in.ids,
-                                                .tokens = token_rows(in),
-                                                .kv = {.pool = pool_.data(),
-                                                       .n_pages = limits_.n_pages,
-                                                       .layout = &model_.kv_layout(),
-                                                       .table = in.table},
-                                                .logit_rows = in.logit_rows});
-  auto* const sampled = reinterpret_cast<ops::SampledRow*>(results_.data() + kOpeningBytes);
+                            .recent = kept,
+                            .lives = has_checks ? lives : View<PageLife, 1>{}});
+  auto* const page_checks = reinterpret_cast<PageCheck*>(results_.data() + kOpeningBytes);
+  const auto check_pages = [&](ops::CheckTime time) {
+    if (!has_checks) return;
+    ops::check_pages(backend_, {.out = view_of(page_checks, shape.n_rows),
+                                .inputs = in,
+                                .lives = lives,
+                                .step = step,
+                                .time = time});
+  };
+  check_pages(ops::CheckTime::before);
+  PagedKv kv{.pool = pool_.data(),
+             .n_pages = limits_.n_pages,
+             .layout = &model_.kv_layout(),
+             .table = in.table};
+  if (checks == StepChecks::pages_and_writes) {
+    kv.guard = {.tags = in.tags, .lives = lives, .rows = view_of(page_checks, shape.n_rows)};
+  }
+  const View<float, 2> logits = model_.forward(
+      {.ids = in.ids, .tokens = token_rows(in), .kv = kv, .logit_rows = in.logit_rows});
+  auto* const sampled = reinterpret_cast<ops::SampledRow*>(results_.data() + sampled_at());
   ops::sample(backend_, {.out = view_of(sampled, shape.n_logits),
                          .logits = logits,
                          .rows = in.samplers,
                          .words = in.extra,
                          .recent = kept,
-                         .step = view_of<const uint64_t>(state.data, int64_t{1})});
+                         .step = step});
+  check_pages(ops::CheckTime::after);
 }
 
 ModelExecutor::StepSlot& ModelExecutor::slot_of(TicketId ticket) {
@@ -239,17 +290,48 @@ void ModelExecutor::read_up_to(TicketId ticket) {
 void ModelExecutor::read(StepSlot& slot) {
   slot.state = SlotState::read;
   if (slot.sent != 0) slot.fence->wait();
+  if (slot.sent != 0 && slot.checks != StepChecks::none) {
+    mirror_.end_step(slot.sent, has_arrived(slot) ? DirectoryMirror::Inputs::arrived
+                                                  : DirectoryMirror::Inputs::lost);
+  }
   for (size_t r = 0; r < slot.rows.size(); ++r) {
     if (slot.rows[r].is_live) read_row(slot, r);
     if (slot.result.rows[r].tokens.empty()) recent_.void_row(slot.ticket, r);
   }
 }
 
+bool ModelExecutor::has_arrived(const StepSlot& slot) {
+  const auto& opening = *reinterpret_cast<const ops::StepOpening*>(slot.results.data());
+  return opening.is_good == 1 && opening.step == slot.sent;
+}
+
+const PageCheck& ModelExecutor::page_check_of(const StepSlot& slot, const OpenRow& row) const {
+  const auto* const checks =
+      reinterpret_cast<const PageCheck*>(slot.results.data() + kOpeningBytes);
+  return checks[row.placed];
+}
+
+void ModelExecutor::read_page_check(const StepSlot& slot, const OpenRow& open,
+                                    StepRowResult* result) const {
+  const PageCheck& check = page_check_of(slot, open);
+  // Of another step or row: nothing was compared, and whoever counts will see it.
+  if (check.step != slot.sent || check.nonce != result->nonce) return;
+  result->pages_checked = check.compared;
+  if (check.failed > 0) {
+    result->verdict = RowVerdict::stale_page;
+    result->page = PageId{check.page};
+    result->found_tag = check.found_tag;
+  } else if (check.dropped > 0) {
+    result->verdict = RowVerdict::stale_write;
+    result->page = PageId{check.dropped_page};
+    result->found_tag = mirror_.directory()[static_cast<size_t>(check.dropped_page)].tag;
+  }
+}
+
 void ModelExecutor::read_row(StepSlot& slot, size_t row) {
   const OpenRow& open = slot.rows[row];
   StepRowResult& result = slot.result.rows[row];
-  const auto& opening = *reinterpret_cast<const ops::StepOpening*>(slot.results.data());
-  if (opening.is_good != 1 || opening.step != slot.sent) {
+  if (!has_arrived(slot)) {
     result.verdict = RowVerdict::bad_header;
     return;
   }
@@ -258,18 +340,25 @@ void ModelExecutor::read_row(StepSlot& slot, size_t row) {
     result.verdict = RowVerdict::no_token;
     return;
   }
+  if (slot.checks != StepChecks::none) {
+    read_page_check(slot, open, &result);
+    if (result.verdict != RowVerdict::ok) return;
+  }
   if (open.logit >= 0) {
     const auto* const rows =
-        reinterpret_cast<const ops::SampledRow*>(slot.results.data() + kOpeningBytes);
+        reinterpret_cast<const ops::SampledRow*>(slot.results.data() + sampled_at());
     const ops::SampledRow& sampled = rows[open.logit];
     result.verdict = to_verdict(static_cast<ops::SampleVerdict>(sampled.verdict));
     if (result.verdict == RowVerdict::ok) result.tokens.push_back(to_logprob(sampled));
   }
-  // Again before a token leaves: what was read may have changed hands meanwhile.
+  // Once more, here: the directory may have changed since the step was sent, and its mirror with
+  // the next step only. What the step's own checks covered stays what is counted.
   if (result.verdict == RowVerdict::ok) {
+    const int32_t covered = result.pages_checked;
     check_row_pages(
         std::span(slot.pages).subspan(open.pages_begin, open.pages_end - open.pages_begin),
         directory_, &result);
+    result.pages_checked = covered;
   }
   if (result.verdict != RowVerdict::ok) result.tokens.clear();
 }

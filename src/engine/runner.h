@@ -15,12 +15,15 @@
 #include <vector>
 
 #include "engine/decode_recordings.h"
+#include "engine/directory_mirror.h"
 #include "engine/executor.h"
 #include "engine/recent_tokens.h"
 #include "engine/step_writer.h"
 #include "model/model.h"
 #include "ops/backend.h"
+#include "ops/check_pages.h"
 #include "ops/open_step.h"
+#include "ops/page_sealer.h"
 #include "ops/sample.h"
 #include "tensor/buffer.h"
 
@@ -29,6 +32,12 @@ namespace quire {
 // Whether decode steps are recorded at start, on a backend that can: pays where launches cost.
 enum class RecordSteps : uint8_t { no, yes };
 
+struct ExecutorOptions {
+  RecordSteps record = RecordSteps::no;
+  // The checks that recorded steps make. With others a step is carried out op by op.
+  std::vector<StepChecks> checks = {StepChecks::pages};
+};
+
 class ModelExecutor final : public Executor {
  public:
   // `backend` and `model` outlive the executor; the model was made on `backend`, for batches of at
@@ -36,13 +45,14 @@ class ModelExecutor final : public Executor {
   // limits.page_tokens are the model's. Errors: resource_exhausted.
   static Result<std::unique_ptr<ModelExecutor>> make(Backend& backend, Model& model,
                                                      const PlanLimits& limits,
-                                                     RecordSteps record = RecordSteps::no);
+                                                     const ExecutorOptions& options = {});
 
   bool is_asynchronous() const override { return backend_.is_asynchronous(); }
   uint64_t allocations_after_start() const override {
     return backend_.memory().allocations() - allocations_at_start_;
   }
-  void watch_directory(std::span<const PageEntry> directory) override;
+  void watch_directory(std::span<const PageEntry> directory, StepChecks checks) override;
+  void note_changes(std::span<const PageId> changed) override { mirror_.note(changed); }
   Result<TicketId> submit(const StepPlan& plan, const StepHeader& header) override;
   StepResult collect_step(TicketId ticket) override;
   TicketId copy_pages(std::span<const PageId> from, std::span<const PageId> to) override;
@@ -62,7 +72,9 @@ class ModelExecutor final : public Executor {
   std::byte* pool() const { return pool_.data(); }
   int64_t pool_bytes() const { return pool_.bytes(); }
   // Decode batch sizes that are recorded; 0 when steps are not.
-  size_t n_recordings() const { return recordings_.size(); }
+  size_t n_recordings() const;
+  // What a recorded decode step of `n_rows` with these checks has the device do; 0 without one.
+  int64_t recorded_nodes(StepChecks checks, int64_t n_rows) const;
   // Why steps that were to be recorded are not: they are right, and slower.
   const Status& recording_status() const { return recording_status_; }
 
@@ -72,7 +84,8 @@ class ModelExecutor final : public Executor {
   // A row of an open step: where its token will be, and what it depended on.
   struct OpenRow {
     int64_t logit = -1;
-    int32_t end = 0;  // length of the sequence whose keys are there afterwards
+    int64_t placed = -1;  // its row of the inputs
+    int32_t end = 0;      // length of the sequence whose keys are there afterwards
     size_t pages_begin = 0, pages_end = 0;      // of `pages`
     size_t sources_begin = 0, sources_end = 0;  // of `sources`
     bool is_live = false;
@@ -83,8 +96,9 @@ class ModelExecutor final : public Executor {
     SlotState state = SlotState::free;
     TicketId ticket{0};
     uint64_t sent = 0;  // 0: there was nothing to run
-    Buffer inputs;      // the backend's host memory
-    Buffer results;     // the same: StepOpening, then SampledRow [rows_max]
+    StepChecks checks = StepChecks::none;
+    Buffer inputs;   // the backend's host memory
+    Buffer results;  // the same: StepOpening, PageCheck [rows_max], SampledRow [rows_max]
     std::unique_ptr<Fence> fence;
     StepResult result;  // complete when `read`
     std::vector<OpenRow> rows;
@@ -99,10 +113,11 @@ class ModelExecutor final : public Executor {
         model_(model),
         limits_(limits),
         writer_(limits),
-        recent_(limits.rows_max) {}
+        recent_(limits.rows_max),
+        mirror_(limits.n_pages) {}
 
   Status allocate_all();
-  void record_decodes();
+  void record_decodes(StepChecks checks);
   TicketId finish(Outcome outcome);
   template <class T>
   T collect(TicketId ticket);
@@ -115,12 +130,19 @@ class ModelExecutor final : public Executor {
   void launch(const StepPlan& plan, StepSlot& slot);
   void send_inputs(const StepSlot& slot, int64_t bytes);
   // All ops of a step whose inputs have been sent.
-  void run(const StepShape& shape);
+  void run(const StepShape& shape, StepChecks checks);
+  // Where the sampled rows begin among the results.
+  int64_t sampled_at() const;
+  const PageCheck& page_check_of(const StepSlot& slot, const OpenRow& row) const;
+  // What the step's own checks of the row's pages found.
+  void read_page_check(const StepSlot& slot, const OpenRow& open, StepRowResult* result) const;
   StepInputs inputs_in(const Buffer& buffer, const StepShape& shape) const;
   // Reads the results of open steps, in order, up to `ticket`.
   void read_up_to(TicketId ticket);
   void read(StepSlot& slot);
   void read_row(StepSlot& slot, size_t row);
+  // Whether the inputs that the step found were those that were sent for it.
+  static bool has_arrived(const StepSlot& slot);
   bool has_its_tokens(const StepSlot& slot, const OpenRow& row) const;
 
   std::span<const std::byte> read_settled_page(PageId page);
@@ -131,17 +153,21 @@ class ModelExecutor final : public Executor {
   const PlanLimits limits_;
   Buffer pool_;     // [n_pages, page_bytes], and all below, in the backend's memory
   Buffer inputs_;   // of the step that runs
-  Buffer results_;  // StepOpening, then SampledRow [rows_max]
+  Buffer results_;  // StepOpening, PageCheck [rows_max], SampledRow [rows_max]
   Buffer kept_;     // Token [kRecentSteps, rows_max]
   Buffer state_;    // uint64 [ops::kStepStateWords]
+  Buffer lives_;    // PageLife [n_pages]: the mirror of the directory
   std::array<StepSlot, kSlots> slots_;
   StepWriter writer_;
   RecentTokens recent_;
-  DecodeRecordings recordings_;
+  DirectoryMirror mirror_;
+  std::array<DecodeRecordings, kStepChecks> recordings_;  // by StepChecks
   Status recording_status_;
   std::vector<LiveRow> live_;  // of the step being submitted
-  Buffer page_bytes_;          // [page_bytes], in the backend's host memory
+  std::unique_ptr<PageSealer> sealer_;
+  Buffer page_bytes_;  // [page_bytes], in the backend's host memory
   std::span<const PageEntry> directory_;
+  StepChecks checks_ = StepChecks::none;
   uint64_t allocations_at_start_ = 0;
   uint64_t last_ticket_ = 0;
   uint64_t steps_ = 0;                              // submitted

@@ -49,11 +49,8 @@ TicketId ModelExecutor::fill_pages(std::span<const PageId> pages, std::byte valu
 }
 
 TicketId ModelExecutor::seal_pages(std::span<const SealTarget> targets) {
-  std::vector<PageSeal> seals;
-  seals.reserve(targets.size());
-  for (const SealTarget& target : targets) {
-    seals.push_back(seal_page(model_.kv_layout(), target.logical, read_settled_page(target.page)));
-  }
+  std::vector<PageSeal> seals(targets.size());
+  sealer_->seal(targets, seals);
   return finish(std::move(seals));
 }
 
@@ -64,12 +61,11 @@ std::vector<PageSeal> ModelExecutor::collect_seals(TicketId ticket) {
 TicketId ModelExecutor::verify_pages(std::span<const SealTarget> targets,
                                      std::span<const PageSeal> expected) {
   CHECK(targets.size() == expected.size());
-  std::vector<PageVerdict> verdicts;
-  verdicts.reserve(targets.size());
+  std::vector<PageSeal> found(targets.size());
+  sealer_->seal(targets, found);
+  std::vector<PageVerdict> verdicts(targets.size(), PageVerdict::ok);
   for (size_t i = 0; i < targets.size(); ++i) {
-    const PageSeal found =
-        seal_page(model_.kv_layout(), targets[i].logical, read_settled_page(targets[i].page));
-    verdicts.push_back(found == expected[i] ? PageVerdict::ok : PageVerdict::mismatch);
+    if (found[i] != expected[i]) verdicts[i] = PageVerdict::mismatch;
   }
   return finish(std::move(verdicts));
 }

@@ -30,6 +30,7 @@ class SequencePages {
   // `findings` outlives this.
   SequencePages(const EngineConfig& config, IntegrityLog& findings);
 
+  void set_integrity(const IntegrityConfig& integrity) { integrity_ = integrity; }
   // How much of the sequence the prefix index has now. Never all of it: the last token is computed
   // even when every page is here.
   PrefixMatch peek(Sequence& sequence);
@@ -44,6 +45,8 @@ class SequencePages {
   Status check_places(const Sequence& sequence) const;
   // Whether the sequence's row still begins with the pages that a step was planned with.
   bool holds(const Sequence& sequence, std::span<const TaggedPage> planned) const;
+  // The pages whose tag or state has changed since this was asked last.
+  std::span<const PageId> take_changed() { return pool_.take_changed(); }
   // The pages that `grow` has allocated since this was asked last.
   std::span<const PageId> take_fresh();
   // Verifies up to `n` sealed pages, in turn, and quarantines the damaged ones: those.
@@ -116,7 +119,7 @@ class SequencePages {
   int32_t matchable_pages(const Sequence& sequence) const;
 
   const bool prefix_cache_;
-  const IntegrityConfig integrity_;
+  IntegrityConfig integrity_;
   IntegrityLog& findings_;
   PagePool pool_;
   PrefixIndex index_;

@@ -90,7 +90,11 @@ class SimExecutor final : public Executor {
   bool run_one_row();
   bool has_work() const { return !jobs_.empty(); }
 
-  void watch_directory(std::span<const PageEntry> directory) override { directory_ = directory; }
+  // Which checks it makes was said when it was made. It reads the directory itself, at its time.
+  void watch_directory(std::span<const PageEntry> directory, StepChecks /*checks*/) override {
+    directory_ = directory;
+  }
+  void note_changes(std::span<const PageId> /*changed*/) override {}
   Result<TicketId> submit(const StepPlan& plan, const StepHeader& header) override;
   StepResult collect_step(TicketId ticket) override;
   TicketId copy_pages(std::span<const PageId> from, std::span<const PageId> to) override;

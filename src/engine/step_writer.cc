@@ -15,6 +15,21 @@ void take_counts(const TokenRows& counted, StepShape* shape) {
   shape->key_blocks = counted.key_blocks;
 }
 
+int64_t tag_width_of(int64_t table_width, StepChecks checks) {
+  return checks == StepChecks::none ? 0 : table_width;
+}
+
+WordSlice write_changes(std::span<const PageChange> changes, ops::SamplerWords& words) {
+  const int32_t begin = words.used();
+  for (const PageChange& change : changes) {
+    words.add(change.page);
+    words.add(change.state);
+    words.add(static_cast<int32_t>(change.tag_low));
+    words.add(static_cast<int32_t>(change.tag_high));
+  }
+  return {.begin = begin, .end = words.used()};
+}
+
 // A context that needs all of its pages for certain.
 std::vector<int64_t> largest_rows(const PlanLimits& limits) {
   return largest_step_rows({.tokens_max = limits.tokens_max,
@@ -24,7 +39,7 @@ std::vector<int64_t> largest_rows(const PlanLimits& limits) {
 
 }  // namespace
 
-StepShape shape_of(const StepPlan& plan, std::span<LiveRow> live) {
+StepShape shape_of(const StepPlan& plan, std::span<LiveRow> live, StepChecks checks) {
   StepShape shape{.n_rows = static_cast<int64_t>(live.size()), .table_width = 1};
   TokenRows counted;
   for (LiveRow& row : live) {
@@ -36,12 +51,15 @@ StepShape shape_of(const StepPlan& plan, std::span<LiveRow> live) {
     if (planned.n_logits > 0) row.logit = shape.n_logits++;
   }
   take_counts(counted, &shape);
+  shape.tag_width = tag_width_of(shape.table_width, checks);
   return shape;
 }
 
-StepShape largest_shape(const PlanLimits& limits) {
-  StepShape shape{
-      .n_rows = limits.rows_max, .n_logits = limits.rows_max, .table_width = limits.pages_max};
+StepShape largest_shape(const PlanLimits& limits, StepChecks checks) {
+  StepShape shape{.n_rows = limits.rows_max,
+                  .n_logits = limits.rows_max,
+                  .table_width = limits.pages_max,
+                  .tag_width = tag_width_of(limits.pages_max, checks)};
   TokenRows counted;
   for (const int64_t n : largest_rows(limits)) {
     counted.count_row(n, n);
@@ -51,11 +69,12 @@ StepShape largest_shape(const PlanLimits& limits) {
   return shape;
 }
 
-StepShape decode_shape(int64_t n_rows, const PlanLimits& limits) {
+StepShape decode_shape(int64_t n_rows, const PlanLimits& limits, StepChecks checks) {
   return {.n_rows = n_rows,
           .n_tokens = n_rows,
           .n_logits = n_rows,
           .table_width = limits.pages_max,
+          .tag_width = tag_width_of(limits.pages_max, checks),
           .row_tokens_max = 1,
           .n_lone = n_rows};
 }
@@ -82,8 +101,9 @@ int64_t step_inputs_bytes_max(const PlanLimits& limits) {
   return step_inputs_bytes({.n_rows = limits.rows_max,
                             .n_tokens = limits.tokens_max,
                             .n_logits = limits.rows_max,
-                            .table_width = limits.pages_max}) +
-         extra_words * static_cast<int64_t>(sizeof(int32_t));
+                            .table_width = limits.pages_max,
+                            .tag_width = limits.pages_max}) +
+         (extra_words + limits.n_pages * kPageChangeWords) * int64_t{sizeof(int32_t)};
 }
 
 SamplerRow StepWriter::sampler_of(const StepRow& row, const RecentTokens& recent,
@@ -110,6 +130,11 @@ void StepWriter::write_row(const StepRow& row, const LiveRow& live, const Recent
     table[k] = row.pages[static_cast<size_t>(k)].page.value;
   }
   std::fill(table + n_pages, table + inputs.shape.table_width, -1);
+  if (inputs.shape.tag_width > 0) {
+    PageTag* const tags = inputs.tags.row(row_).data;
+    for (int64_t k = 0; k < n_pages; ++k) tags[k] = row.pages[static_cast<size_t>(k)].tag;
+    std::fill(tags + n_pages, tags + inputs.shape.tag_width, kNoTag);
+  }
   int32_t position = row.first_position;
   for (const TokenSource& source : row.tokens) {
     inputs.ids(token_) = recent.word_of(source);
@@ -120,12 +145,12 @@ void StepWriter::write_row(const StepRow& row, const LiveRow& live, const Recent
   ++row_;
 }
 
-int64_t StepWriter::write(const StepPlan& plan, std::span<const LiveRow> live,
-                          const RecentTokens& recent, uint64_t sent, const StepInputs& inputs) {
+int64_t StepWriter::write(const StepContent& content, const RecentTokens& recent, uint64_t sent,
+                          const StepInputs& inputs) {
   ops::SamplerWords words({inputs.extra.data, static_cast<size_t>(inputs.extra[0])});
   row_ = token_ = 0;
-  for (const LiveRow& row : live) {
-    const StepRow& planned = plan.rows[row.planned];
+  for (const LiveRow& row : content.live) {
+    const StepRow& planned = content.plan.rows[row.planned];
     write_row(planned, row, recent, inputs);
     if (row.logit >= 0) inputs.samplers(row.logit) = sampler_of(planned, recent, words);
   }
@@ -137,15 +162,19 @@ int64_t StepWriter::write(const StepPlan& plan, std::span<const LiveRow> live,
     inputs.rows(token_) = inputs.row_begin(row_) = static_cast<int32_t>(row_);
     inputs.logit_rows(row_) = static_cast<int32_t>(token_);
     std::fill_n(inputs.table.row(row_).data, inputs.shape.table_width, 0);
+    std::fill_n(inputs.tags.row(row_).data, inputs.shape.tag_width, kNoTag);
   }
   inputs.row_begin(row_) = static_cast<int32_t>(token_);
-  close_step_inputs(inputs, sent, static_cast<uint32_t>(live.size()), words.used());
+  if (inputs.shape.tag_width > 0) inputs.changes(0) = write_changes(content.changes, words);
+  close_step_inputs(inputs, sent, static_cast<uint32_t>(content.live.size()), words.used());
   return (inputs.fixed_words() + words.used()) * static_cast<int64_t>(sizeof(int32_t));
 }
 
 int64_t StepWriter::write_largest(uint64_t sent, const StepInputs& inputs) const {
   const StepShape& shape = inputs.shape;
   std::fill_n(inputs.table.data, inputs.table.size(), 0);
+  std::fill_n(inputs.tags.data, inputs.tags.size(), kNoTag);
+  std::fill_n(inputs.changes.data, inputs.changes.size(), WordSlice{});
   std::fill_n(inputs.ids.data, shape.n_tokens, 0);
   const std::vector<int64_t> rows = largest_rows(limits_);
   int64_t token = 0;

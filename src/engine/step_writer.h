@@ -20,21 +20,28 @@ struct LiveRow {
 };
 
 // The sizes of the step that runs `live`; `logit` of each is set.
-StepShape shape_of(const StepPlan& plan, std::span<LiveRow> live);
+StepShape shape_of(const StepPlan& plan, std::span<LiveRow> live, StepChecks checks);
 
 // The sizes of the largest step there can be: rows of one token, then prompts as long as a context
 // until the step is full.
-StepShape largest_shape(const PlanLimits& limits);
+StepShape largest_shape(const PlanLimits& limits, StepChecks checks);
 // The sizes of a step of `n_rows` rows that decode: one token each, and all want the next.
-StepShape decode_shape(int64_t n_rows, const PlanLimits& limits);
+StepShape decode_shape(int64_t n_rows, const PlanLimits& limits, StepChecks checks);
 // Whether the rows are of such a step.
 bool is_decode(const StepPlan& plan, std::span<const LiveRow> live);
 
-// Bytes that the inputs of any plan within `limits` fit in.
+// Bytes that the inputs of any plan within `limits` fit in, with a change of every page.
 int64_t step_inputs_bytes_max(const PlanLimits& limits);
 
 // The rows of a step, as ops take them.
 TokenRows token_rows(const StepInputs& inputs);
+
+// What the inputs of a step say.
+struct StepContent {
+  const StepPlan& plan;
+  std::span<const LiveRow> live;             // of the plan, in the order of their rows
+  std::span<const PageChange> changes = {};  // of the directory; none where tags do not travel
+};
 
 class StepWriter {
  public:
@@ -43,8 +50,8 @@ class StepWriter {
   // Writes the inputs of the `sent`-th step, in host memory. Rows that `inputs` has beyond `live`
   // are padding: a token 0 at position 0 of the null page, whose results nobody reads. Returns the
   // bytes that are used, from the front.
-  int64_t write(const StepPlan& plan, std::span<const LiveRow> live, const RecentTokens& recent,
-                uint64_t sent, const StepInputs& inputs);
+  int64_t write(const StepContent& content, const RecentTokens& recent, uint64_t sent,
+                const StepInputs& inputs);
 
   // The inputs of a step of largest_shape, all on the null page.
   int64_t write_largest(uint64_t sent, const StepInputs& inputs) const;

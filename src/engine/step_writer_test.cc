@@ -17,7 +17,7 @@ struct Written {
 };
 
 Written write_largest(const PlanLimits& limits) {
-  const StepShape shape = largest_shape(limits);
+  const StepShape shape = largest_shape(limits, StepChecks::pages);
   Written out{.bytes = std::vector<std::byte>(static_cast<size_t>(step_inputs_bytes(shape)))};
   out.inputs = step_inputs_in(out.bytes, shape);
   EXPECT_EQ(StepWriter(limits).write_largest(1, out.inputs), step_inputs_bytes(shape));
@@ -51,6 +51,7 @@ TEST(StepWriterTest, TheLargestStepIsOneThatCouldBe) {
       }
       counted.count_row(n, n);
     }
+    for (int64_t i = 0; i < inputs.tags.size(); ++i) ASSERT_EQ(inputs.tags.data[i], kNoTag);
     EXPECT_EQ(inputs.row_begin(inputs.shape.n_rows), inputs.shape.n_tokens);
     EXPECT_EQ(inputs.shape.row_tokens_max, counted.row_tokens_max);
     EXPECT_EQ(inputs.shape.n_lone, counted.n_lone);
@@ -60,8 +61,8 @@ TEST(StepWriterTest, TheLargestStepIsOneThatCouldBe) {
 
 TEST(StepWriterTest, TheLargestStepIsFullWhereContextsAllow) {
   const PlanLimits limits{.rows_max = 64, .tokens_max = 8256, .pages_max = 32};
-  EXPECT_EQ(largest_shape(limits).n_tokens, 8256);
-  EXPECT_EQ(largest_shape(limits).row_tokens_max, 31 * 64 + 1);
+  EXPECT_EQ(largest_shape(limits, StepChecks::pages).n_tokens, 8256);
+  EXPECT_EQ(largest_shape(limits, StepChecks::pages).row_tokens_max, 31 * 64 + 1);
 }
 
 }  // namespace

@@ -40,11 +40,14 @@ PagePool::PagePool(int32_t n_pages, int32_t page_tokens)
     : page_tokens_(page_tokens),
       entries_(static_cast<size_t>(n_pages)),
       leases_(n_pages),
-      condemned_(static_cast<size_t>(n_pages), 0) {
+      condemned_(static_cast<size_t>(n_pages), 0),
+      is_changed_(static_cast<size_t>(n_pages), 0) {
   CHECK(n_pages >= 2 && page_tokens >= 1);
   // The null page is in no state that a step or an allocation accepts, and has no tag.
   entries_[0].state = PageState::quarantined;
   free_.reserve(static_cast<size_t>(n_pages));
+  changed_.reserve(static_cast<size_t>(n_pages));
+  given_.reserve(static_cast<size_t>(n_pages));
   for (int32_t page = n_pages - 1; page >= 1; --page) {
     entries_[static_cast<size_t>(page)].tag = next_tag_++;
     free_.push_back(PageId{page});
@@ -65,6 +68,17 @@ void PagePool::move(PageEntry& entry, PageState to) {
   --counts_[static_cast<size_t>(entry.state)];
   ++counts_[static_cast<size_t>(to)];
   entry.state = to;
+  const auto page = static_cast<size_t>(&entry - entries_.data());
+  if (is_changed_[page] != 0) return;
+  is_changed_[page] = 1;
+  changed_.push_back(PageId{static_cast<int32_t>(page)});
+}
+
+std::span<const PageId> PagePool::take_changed() {
+  given_.swap(changed_);
+  changed_.clear();
+  for (const PageId page : given_) is_changed_[static_cast<size_t>(page.value)] = 0;
+  return given_;
 }
 
 Error PagePool::not_found_error(TaggedPage page, std::string_view verb) const {

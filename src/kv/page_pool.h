@@ -59,6 +59,9 @@ class PagePool {
   bool mend_free_list();
 
   std::span<const PageEntry> directory() const { return entries_; }
+  // The pages whose tag or state has changed since this was asked last, each once: what a mirror of
+  // the directory has to learn. Good until it is asked again.
+  std::span<const PageId> take_changed();
   // CHECKs that `page` is in the pool.
   const PageEntry& entry(PageId page) const;
   const LeaseTable& leases() const { return leases_; }
@@ -85,14 +88,18 @@ class PagePool {
   }
   // Why find gave null.
   Error not_found_error(TaggedPage page, std::string_view verb) const;
+  // Every change of a tag or a state comes with one.
   void move(PageEntry& entry, PageState to);
   void retire(PageId page);
 
   const int32_t page_tokens_;
   std::vector<PageEntry> entries_;  // [n_pages]
   LeaseTable leases_;
-  std::vector<uint8_t> condemned_;  // [n_pages] 1: quarantined instead of freed
-  std::vector<PageId> free_;        // the last is given out first: its memory is warm
+  std::vector<uint8_t> condemned_;   // [n_pages] 1: quarantined instead of freed
+  std::vector<PageId> free_;         // the last is given out first: its memory is warm
+  std::vector<PageId> changed_;      // since `take_changed`
+  std::vector<PageId> given_;        // what it answered last
+  std::vector<uint8_t> is_changed_;  // [n_pages] 1: among `changed_`
   std::array<int32_t, kPageStates> counts_{};
   int32_t n_cached_ = 0;
   PageTag next_tag_ = 1;

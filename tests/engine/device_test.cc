@@ -48,9 +48,10 @@ std::vector<Golden> read_goldens() {
 struct Driving {
   Overlap overlap = Overlap::off;
   RecordSteps record = RecordSteps::no;
+  IntegrityLevel integrity = IntegrityLevel::off;
 };
 constexpr Driving kPlain;
-constexpr Driving kFast{Overlap::on, RecordSteps::yes};
+constexpr Driving kFast{Overlap::on, RecordSteps::yes, IntegrityLevel::full};
 
 class DeviceTest : public testing::TestWithParam<KvFormat> {
  protected:
@@ -82,6 +83,7 @@ class DeviceTest : public testing::TestWithParam<KvFormat> {
                               .chunked_prefill_tokens = 2048,
                               .prefix_cache = false,
                               .overlap = driving.overlap,
+                              .integrity = integrity_config(driving.integrity),
                               .domain = {.kv_format = GetParam()}};
     const PlanLimits limits = executor_limits(config);
     model_ = make_model(config_, *weights_, *backend_,
@@ -89,7 +91,9 @@ class DeviceTest : public testing::TestWithParam<KvFormat> {
                         {.kv_format = GetParam()})
                  .value();
     Running out;
-    out.executor = ModelExecutor::make(*backend_, *model_, limits, driving.record).value();
+    const ExecutorOptions options{.record = driving.record,
+                                  .checks = {step_checks(config.integrity)}};
+    out.executor = ModelExecutor::make(*backend_, *model_, limits, options).value();
     out.engine = std::make_unique<Engine>(config, *out.executor, clock_, log_);
     return out;
   }
@@ -102,6 +106,7 @@ class DeviceTest : public testing::TestWithParam<KvFormat> {
     while (engine.step()) continue;
     EXPECT_TRUE(engine.audit().ok());
     EXPECT_EQ(engine.stats().requests_failed, 0U);
+    EXPECT_EQ(engine.stats().integrity_found.total(), 0U);
     return heard;
   }
 
@@ -203,6 +208,24 @@ TEST_P(DeviceTest, TheSameScheduleGivesTheSameBytes) {
   }
 }
 
+// Without checks a recorded step is what it was before there were any; with them it has the two
+// comparisons more, and guarded stores are the same launches.
+TEST_P(DeviceTest, ChecksAreTwoLaunchesMore) {
+  ASSERT_NO_FATAL_FAILURE(load(Deterministic::no));
+  if (IsSkipped()) return;
+  std::vector<int64_t> nodes;
+  for (const IntegrityLevel level :
+       {IntegrityLevel::off, IntegrityLevel::tags, IntegrityLevel::full}) {
+    const Running running = start({Overlap::on, RecordSteps::yes, level});
+    nodes.push_back(running.executor->recorded_nodes(step_checks(integrity_config(level)), 8));
+  }
+  std::printf("a step of 8 rows: %lld, %lld and %lld nodes\n", static_cast<long long>(nodes[0]),
+              static_cast<long long>(nodes[1]), static_cast<long long>(nodes[2]));
+  EXPECT_GT(nodes[0], 0);
+  EXPECT_EQ(nodes[1], nodes[0] + 2);
+  EXPECT_EQ(nodes[2], nodes[1]);
+}
+
 // Not a bound: what the host and the launches cost where the model is next to nothing.
 TEST_P(DeviceTest, PrintsStepTimes) {
   ASSERT_NO_FATAL_FAILURE(load(Deterministic::no));
@@ -210,7 +233,9 @@ TEST_P(DeviceTest, PrintsStepTimes) {
   constexpr int kSteps = 200;
   for (const int32_t n_rows : {1, 8, 13, 64}) {
     std::printf("%2d rows:", n_rows);
-    for (const Driving& driving : {kPlain, Driving{Overlap::off, RecordSteps::yes}, kFast}) {
+    for (const Driving& driving :
+         {kPlain, Driving{Overlap::off, RecordSteps::yes}, Driving{Overlap::on, RecordSteps::yes},
+          Driving{Overlap::on, RecordSteps::yes, IntegrityLevel::tags}, kFast}) {
       const auto begin_start = std::chrono::steady_clock::now();
       const Running running = start(driving);
       const std::chrono::duration<double, std::milli> started =
@@ -227,9 +252,10 @@ TEST_P(DeviceTest, PrintsStepTimes) {
       for (int i = 0; i < kSteps; ++i) running.engine->step();
       const std::chrono::duration<double, std::micro> took =
           std::chrono::steady_clock::now() - begin;
-      std::printf("  %s%s %.0f us a step (start %.0f ms)",
+      std::printf("  %s%s, %s: %.0f us a step (start %.0f ms)",
                   driving.record == RecordSteps::yes ? "recorded" : "plain",
-                  driving.overlap == Overlap::on ? ", overlapped" : "", took.count() / kSteps,
+                  driving.overlap == Overlap::on ? ", overlapped" : "",
+                  std::string(name(driving.integrity)).c_str(), took.count() / kSteps,
                   started.count());
       running.engine->abort_all();
     }

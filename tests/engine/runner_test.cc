@@ -21,7 +21,7 @@ class RunnerTest : public testing::Test {
       directory_[p].tag = 100 + p;
       directory_[p].state = PageState::filling;
     }
-    tiny_.executor->watch_directory(directory_);
+    tiny_.executor->watch_directory(directory_, StepChecks::pages);
   }
 
   static TaggedPage page(int32_t p) {
@@ -135,7 +135,7 @@ TEST_F(RunnerTest, PaddingChangesNoByte) {
   for (const RecordSteps record : {RecordSteps::no, RecordSteps::yes}) {
     const TinyExecutor tiny = make_tiny_executor(tiny_model_, config, record);
     EXPECT_EQ(tiny.executor->n_recordings(), record == RecordSteps::yes ? 17U : 0U);
-    tiny.executor->watch_directory(directory);
+    tiny.executor->watch_directory(directory, StepChecks::pages);
     StepPlan plan{.step = 1};
     std::vector<PageId> pages;
     for (int32_t r = 1; r <= 17; ++r) {

@@ -25,9 +25,9 @@ using Seals = std::map<std::pair<uint64_t, uint64_t>, PageSeal>;
 class SealWatch final : public ForwardingExecutor {
  public:
   using ForwardingExecutor::ForwardingExecutor;
-  void watch_directory(std::span<const PageEntry> directory) override {
+  void watch_directory(std::span<const PageEntry> directory, StepChecks checks) override {
     directory_ = directory;
-    ForwardingExecutor::watch_directory(directory);
+    ForwardingExecutor::watch_directory(directory, checks);
   }
   void collect(Seals* seals) const {
     for (const PageEntry& entry : directory_) {

@@ -27,7 +27,10 @@ constexpr int32_t kSteps = 400;
 class InstantExecutor final : public ForwardingExecutor {
  public:
   using ForwardingExecutor::ForwardingExecutor;
-  void watch_directory(std::span<const PageEntry> directory) override { directory_ = directory; }
+  void watch_directory(std::span<const PageEntry> directory, StepChecks /*checks*/) override {
+    directory_ = directory;
+  }
+  void note_changes(std::span<const PageId> /*changed*/) override {}
   Result<TicketId> submit(const StepPlan& plan, const StepHeader& header) override {
     CHECK(header.hash == hash_plan(plan));
     result_ = {.step = plan.step};
