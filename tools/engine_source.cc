@@ -22,6 +22,7 @@ constexpr size_t kConfigBytesMax = size_t{1} << 20;
 WeightFormat weight_format(WeightScheme scheme) {
   switch (scheme) {
     case WeightScheme::bf16:
+    case WeightScheme::nvfp4:  // decoded while it is loaded
     case WeightScheme::other:
       return WeightFormat::bf16;
     case WeightScheme::fp8_block128:

@@ -25,7 +25,11 @@ constexpr size_t kConfigBytesMax = size_t{4} << 20;
 Status run(const ModelSource& source, const std::string& out_dir) {
   const auto begin = std::chrono::steady_clock::now();
   const ModelConfig config = TRY(read_model_config(source.dir));
-  TRY_OK(check_supported(config));
+  // Cutting needs no forward pass: only the formats have to be known.
+  if (config.weights.scheme == WeightScheme::other) {
+    return unsupported(source.dir + ": weight format " + config.weights.scheme_text +
+                       " is not supported");
+  }
   const bool is_dummy = source.load_format == LoadFormat::dummy;
   if (!is_dummy && TRY(read_partition(source.dir))) {
     return invalid_argument(source.dir + " is a rank's part already");

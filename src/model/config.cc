@@ -158,7 +158,13 @@ Status read_ids(const ConfigReader& root, const ConfigReader& text, ModelConfig*
 // `index_topk_freq`-th past an offset (models.md 3.1).
 Status read_indexer(const ConfigReader& text, ModelConfig* config) {
   const int64_t n_layers = config->shape.n_layers;
-  config->indexer_dim = TRY(text.integer("index_head_dim", kWidth));
+  ModelShape& shape = config->shape;
+  shape.indexer_heads = TRY(text.integer("index_n_heads", kCount));
+  shape.indexer_dim = TRY(text.integer("index_head_dim", kWidth));
+  // A layer that predicts a further token chooses its own keys.
+  for (int64_t i = 0; i < shape.n_predictors; ++i) {
+    shape.owns_indexer.set(static_cast<size_t>(n_layers + i));
+  }
   if (text.has("indexer_types")) {
     const std::vector<std::string> types =
         TRY(text.texts("indexer_types", static_cast<int>(n_layers)));
@@ -166,18 +172,20 @@ Status read_indexer(const ConfigReader& text, ModelConfig* config) {
       return text.refuse("indexer_types", format("%lld entries", static_cast<long long>(n_layers)),
                          std::to_string(types.size()));
     }
-    for (const std::string& type : types) {
+    for (size_t layer = 0; layer < types.size(); ++layer) {
+      const std::string& type = types[layer];
       if (type != "full" && type != "shared") {
         return text.refuse("indexer_types", "\"full\" or \"shared\"", type);
       }
-      config->n_indexer_layers += type == "full" ? 1 : 0;
+      shape.owns_indexer[layer] = type == "full";
     }
     return {};
   }
   const int64_t stride = TRY(text.integer_or("index_topk_freq", kCount, 1));
   const int64_t offset = TRY(text.integer_or("index_skip_topk_offset", {0, n_layers}, 2));
   for (int64_t layer = 0; layer < n_layers; ++layer) {
-    config->n_indexer_layers += std::max<int64_t>(layer - offset + 1, 0) % stride == 0 ? 1 : 0;
+    shape.owns_indexer[static_cast<size_t>(layer)] =
+        std::max<int64_t>(layer - offset + 1, 0) % stride == 0;
   }
   return {};
 }
@@ -205,7 +213,7 @@ Result<ModelConfig> parse_model_config(std::string_view config_json) {
   config.activation = TRY(text.text("hidden_act"));
   config.has_attention_bias = TRY(text.boolean_or("attention_bias", false));
   config.ties_embeddings = TRY(text.boolean_or("tie_word_embeddings", false));
-  config.n_mtp_layers = TRY(text.integer_or("num_nextn_predict_layers", {0, 64}, 0));
+  config.shape.n_predictors = TRY(text.integer_or("num_nextn_predict_layers", {0, 64}, 0));
   TRY_OK(read_experts(text, &config));
   TRY_OK(read_ids(root, text, &config));
   if (config.architecture == Architecture::glm_moe_dsa) TRY_OK(read_indexer(text, &config));
@@ -242,7 +250,7 @@ std::vector<std::string> unsupported_features(const ModelConfig& config) {
       out.push_back(config.architecture_text + ": " + std::move(what) + " is not supported yet");
     }
   };
-  lacks(config.n_indexer_layers > 0, "sparse attention indexer");
+  lacks(config.shape.n_indexer_layers() > 0, "sparse attention indexer");
   lacks(config.weights.scheme == WeightScheme::other,
         "weight format " + config.weights.scheme_text);
   lacks(config.rope.type != "default" && config.rope.type != "yarn",

@@ -67,9 +67,6 @@ struct ModelConfig {
   int64_t moe_layer_stride = 1;
   bool has_attention_bias = false;
   bool ties_embeddings = false;
-  int64_t n_mtp_layers = 0;      // multi-token prediction layers; their weights are ignored
-  int64_t n_indexer_layers = 0;  // layers that own a sparse attention indexer
-  int64_t indexer_dim = 0;
 
   std::optional<Token> bos_id;
   std::optional<Token> pad_id;

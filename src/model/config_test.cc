@@ -89,7 +89,7 @@ TEST(ModelConfig, EveryPublishedConfigParses) {
       {"moonshotai--Kimi-K2-Instruct", nullptr},
       {"moonshotai--Kimi-K2.5", nullptr},
       {"moonshotai--Kimi-K2.6", nullptr},
-      {"nvidia--Kimi-K2.6-NVFP4", "NVFP4"},
+      {"nvidia--Kimi-K2.6-NVFP4", nullptr},
       {"nvidia--GLM-5.2-NVFP4", "sparse attention indexer"},
       {"zai-org--GLM-5", "GlmMoeDsaForCausalLM: sparse attention indexer is not supported yet"},
       {"zai-org--GLM-5-FP8", "sparse attention indexer"},
@@ -121,13 +121,13 @@ TEST(ModelConfig, PublishedFigures) {
   EXPECT_EQ(k26.positions_max, 262144);
   EXPECT_THAT(k26.eos_ids, ElementsAre(163586));
   const ModelConfig glm = read_model_config(published("zai-org--GLM-5.2")).value();
-  EXPECT_EQ(glm.n_indexer_layers, 21);
-  EXPECT_EQ(glm.n_mtp_layers, 1);
+  EXPECT_EQ(glm.shape.n_indexer_layers(), 21);
+  EXPECT_EQ(glm.shape.n_predictors, 1);
   EXPECT_EQ(glm.shape.rope_dim, 64);
   EXPECT_DOUBLE_EQ(glm.attention_scale(), 0.0625);
   EXPECT_DOUBLE_EQ(glm.rope.theta, 8e6);
   EXPECT_THAT(glm.eos_ids, ElementsAre(154820, 154827, 154829));
-  EXPECT_EQ(read_model_config(published("zai-org--GLM-5.1")).value().n_indexer_layers, 78);
+  EXPECT_EQ(read_model_config(published("zai-org--GLM-5.1")).value().shape.n_indexer_layers(), 78);
 }
 
 TEST(ModelConfig, EverySizeIsAnIntegerInItsRange) {

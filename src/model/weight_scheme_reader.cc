@@ -66,6 +66,46 @@ Status read_compressed_tensors(const ConfigReader& quant, WeightSource* source) 
   return read_ignored(quant, "ignore", "", source);
 }
 
+// modelopt's names may end in, or hold, a star for whatever follows; they begin with the prefix of
+// their model's names, which ours do not.
+Result<NamePattern> read_star_pattern(std::string_view text, CheckpointNaming naming) {
+  constexpr std::string_view kPrefix = "language_model.";
+  if (naming == CheckpointNaming::language_model && text.starts_with(kPrefix)) {
+    text.remove_prefix(kPrefix.size());
+  }
+  std::string pattern = "re:";
+  for (const char c : text) {
+    if (c == '*') {
+      pattern += ".*";
+    } else if (c == '.') {
+      pattern += "\\.";
+    } else {
+      pattern += c;
+    }
+  }
+  return NamePattern::parse(pattern + "$");
+}
+
+Status read_nvfp4(const ConfigReader& quant, WeightSource* source) {
+  source->scheme_text = "NVFP4 (modelopt)";
+  if (quant.has("config_groups")) {
+    const ConfigReader group = TRY(quant.only_member("config_groups"));
+    const ConfigReader weights = TRY(group.object("weights"));
+    const int64_t bits = TRY(weights.integer("num_bits", {1, 64}));
+    const int64_t size = TRY(weights.integer("group_size", {1, 1 << 20}));
+    if (bits != 4 || size != kNvfp4Group) {
+      return weights.refuse("group_size", "4 bits in groups of 16", std::to_string(size));
+    }
+  }
+  source->scheme = WeightScheme::nvfp4;
+  if (!quant.has("ignore")) return {};
+  const std::vector<std::string> ignored = TRY(quant.texts("ignore", kIgnoredMax));
+  for (const std::string& text : ignored) {
+    source->ignored.push_back(TRY(read_star_pattern(text, source->naming)));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status read_weight_scheme(const ConfigReader& owner, WeightSource* source) {
@@ -75,6 +115,7 @@ Status read_weight_scheme(const ConfigReader& owner, WeightSource* source) {
   if (method == "fp8") return read_fp8(quant, source);
   if (method == "compressed-tensors") return read_compressed_tensors(quant, source);
   const std::string algorithm = TRY(quant.text_or("quant_algo", ""));
+  if (method == "modelopt" && algorithm == "NVFP4") return read_nvfp4(quant, source);
   source->scheme = WeightScheme::other;
   source->scheme_text = excerpt(algorithm.empty() ? method : algorithm + " (" + method + ")");
   return {};

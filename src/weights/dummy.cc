@@ -21,27 +21,30 @@ TensorEntry entry_of(std::string name, Dtype dtype, std::vector<int64_t> shape) 
 }
 
 // What publishers do under each scheme (docs/formats/weights.md).
-WeightFormat published_format(const WantedTensor& wanted, const WeightSource& source) {
+StoredFormat published_format(const WantedTensor& wanted, const WeightSource& source) {
   const auto leaves_alone = [&](const NamePattern& pattern) {
     return pattern.matches(wanted.module);
   };
   if (std::any_of(source.ignored.begin(), source.ignored.end(), leaves_alone)) {
-    return WeightFormat::bf16;
+    return StoredFormat::bf16;
   }
   const bool is_quantised = wanted.storage == Storage::matrix && wanted.weight != Weight::lm_head;
   switch (source.scheme) {
     case WeightScheme::bf16:
     case WeightScheme::other:
-      return WeightFormat::bf16;
+      return StoredFormat::bf16;
     case WeightScheme::fp8_block128:
-      return is_quantised || wanted.storage == Storage::kv_b ? WeightFormat::fp8_block128
-                                                             : WeightFormat::bf16;
+      return is_quantised || wanted.storage == Storage::kv_b ? StoredFormat::fp8_block128
+                                                             : StoredFormat::bf16;
+    case WeightScheme::nvfp4:
+      return is_quantised && wanted.n_in % kNvfp4Group == 0 ? StoredFormat::nvfp4
+                                                            : StoredFormat::bf16;
     case WeightScheme::int4_group:
-      return is_quantised && wanted.n_in % source.group == 0 ? WeightFormat::int4_group
-                                                             : WeightFormat::bf16;
+      return is_quantised && wanted.n_in % source.group == 0 ? StoredFormat::int4_group
+                                                             : StoredFormat::bf16;
   }
   CHECK(false);
-  return WeightFormat::bf16;
+  return StoredFormat::bf16;
 }
 
 void add_entries(const WantedTensor& wanted, const WeightSource& source,
@@ -64,19 +67,26 @@ void add_entries(const WantedTensor& wanted, const WeightSource& source,
       break;
   }
   switch (published_format(wanted, source)) {
-    case WeightFormat::bf16:
+    case StoredFormat::bf16:
       out->push_back(entry_of(wanted.source + ".weight", Dtype::bf16, {n_out, n_in}));
       return;
-    case WeightFormat::fp8_block128:
+    case StoredFormat::fp8_block128:
       out->push_back(entry_of(wanted.source + ".weight", Dtype::f8_e4m3, {n_out, n_in}));
       out->push_back(entry_of(wanted.source + ".weight_scale_inv", Dtype::f32,
                               {div_up(n_out, kFp8Block), div_up(n_in, kFp8Block)}));
       return;
-    case WeightFormat::int4_group:
+    case StoredFormat::int4_group:
       out->push_back(
           entry_of(wanted.source + ".weight_packed", Dtype::i32, {n_out, n_in / kNibblesPerWord}));
       out->push_back(
           entry_of(wanted.source + ".weight_scale", Dtype::bf16, {n_out, n_in / source.group}));
+      return;
+    case StoredFormat::nvfp4:
+      out->push_back(entry_of(wanted.source + ".weight", Dtype::u8, {n_out, n_in / 2}));
+      out->push_back(
+          entry_of(wanted.source + ".weight_scale", Dtype::f8_e4m3, {n_out, n_in / kNvfp4Group}));
+      out->push_back(entry_of(wanted.source + ".weight_scale_2", Dtype::f32, {}));
+      out->push_back(entry_of(wanted.source + ".input_scale", Dtype::f32, {}));
       return;
   }
 }
@@ -116,14 +126,16 @@ Values values_of(const TensorSlice& tensor, bool is_scale) {
       break;
   }
   switch (tensor.format) {
-    case WeightFormat::bf16:
+    case StoredFormat::bf16:
       return {RandomKind::normal_bf16, deviation};
-    case WeightFormat::fp8_block128:
+    case StoredFormat::fp8_block128:
       if (is_scale) return {RandomKind::uniform_f32, deviation / kE4m3Deviation};
       return {RandomKind::e4m3, 1};
-    case WeightFormat::int4_group:
+    case StoredFormat::int4_group:
       if (is_scale) return {RandomKind::uniform_bf16, deviation / kNibbleDeviation};
       return {RandomKind::nibbles, 1};
+    case StoredFormat::nvfp4:
+      break;  // the loader makes none up
   }
   CHECK(false);
   return {RandomKind::nibbles, 1};
@@ -132,9 +144,9 @@ Values values_of(const TensorSlice& tensor, bool is_scale) {
 }  // namespace
 
 Checkpoint dummy_checkpoint(const std::string& dir, const ModelShape& shape,
-                            const WeightSource& source) {
+                            const WeightSource& source, LayerScope scope) {
   std::vector<TensorEntry> entries;
-  for (const WantedTensor& wanted : wanted_tensors(shape, source.naming)) {
+  for (const WantedTensor& wanted : wanted_tensors(shape, source.naming, scope)) {
     add_entries(wanted, source, &entries);
   }
   return Checkpoint::without_data(dir, std::move(entries));

@@ -13,13 +13,14 @@
 #include "tensor/random_values.h"
 #include "weights/model_shape.h"
 #include "weights/shard.h"
+#include "weights/table.h"
 #include "weights/weight_scheme.h"
 
 namespace quire {
 
 // `dir` is for messages alone.
 Checkpoint dummy_checkpoint(const std::string& dir, const ModelShape& shape,
-                            const WeightSource& source);
+                            const WeightSource& source, LayerScope scope = LayerScope::decoder);
 
 // The values of one array of `tensor`: a pure function of the array's name, its whole sizes and the
 // place in it, so that a rank's dummy weights are its part of the whole model's. `array` is

@@ -64,6 +64,15 @@ WeightMatrix* find_matrix(ModelWeights& weights, RawExperts& raw, const WantedTe
     case Weight::kv_b:
     case Weight::post_attention_norm:
     case Weight::router_bias:
+    case Weight::indexer_q:
+    case Weight::indexer_k:
+    case Weight::indexer_k_norm:
+    case Weight::indexer_k_norm_bias:
+    case Weight::indexer_weights:
+    case Weight::predictor_join:
+    case Weight::predictor_token_norm:
+    case Weight::predictor_hidden_norm:
+    case Weight::predictor_final_norm:
       return nullptr;
   }
   return nullptr;
@@ -199,6 +208,12 @@ Status Loader::load(std::span<const TensorSlice> tensors, int n_threads,
 
 Result<std::unique_ptr<ModelWeights>> load_weights(LoadRequest request, Backend& backend,
                                                    const LoadProgress& progress) {
+  if (request.shape.n_indexer_layers() > 0) {
+    return unsupported(request.checkpoint.dir() + ": a sparse attention indexer cannot be loaded");
+  }
+  if (request.source.scheme == WeightScheme::nvfp4 && !request.checkpoint.has_data()) {
+    return unsupported(request.checkpoint.dir() + ": NVFP4 weights cannot be made up");
+  }
   auto weights = std::make_unique<ModelWeights>(std::move(request.checkpoint));
   weights->shape = TRY(shape_of_rank(request.shape, request.partition));
   const std::vector<ResolvedTensor> tensors =

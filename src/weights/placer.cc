@@ -7,6 +7,7 @@
 #include "base/bytes.h"
 #include "ops/random_fill.h"
 #include "weights/dummy.h"
+#include "weights/nvfp4.h"
 
 namespace quire {
 
@@ -84,22 +85,46 @@ View<const T, int{sizeof...(Size)}> Placer::place(const TensorSlice& tensor,
 WeightMatrix Placer::matrix(const TensorSlice& tensor) {
   const int64_t n_out = tensor.wanted.n_out;
   const int64_t n_in = tensor.wanted.n_in;
-  WeightMatrix out{.format = tensor.format, .n_out = n_out, .n_in = n_in, .group = tensor.group};
+  WeightMatrix out{.n_out = n_out, .n_in = n_in, .group = tensor.group};
   switch (tensor.format) {
-    case WeightFormat::bf16:
+    case StoredFormat::bf16:
       out.bf16 = place<Bf16>(tensor, tensor.values, n_out, n_in);
       break;
-    case WeightFormat::fp8_block128:
+    case StoredFormat::fp8_block128:
+      out.format = WeightFormat::fp8_block128;
       out.fp8 = place<Fp8E4m3>(tensor, tensor.values, n_out, n_in);
       out.fp8_scale =
           place<float>(tensor, tensor.scales, div_up(n_out, kFp8Block), div_up(n_in, kFp8Block));
       break;
-    case WeightFormat::int4_group:
+    case StoredFormat::int4_group:
+      out.format = WeightFormat::int4_group;
       // Little-endian 32-bit words, low nibble first, are bytes of our order as they stand.
       out.int4 = place<uint8_t>(tensor, tensor.values, n_out, n_in / 2);
       out.int4_scale = place<Bf16>(tensor, tensor.scales, n_out, n_in / tensor.group);
       break;
+    case StoredFormat::nvfp4:
+      out.bf16 = decode_nvfp4(tensor);
+      break;
   }
+  return out;
+}
+
+View<const Bf16, 2> Placer::decode_nvfp4(const TensorSlice& tensor) {
+  const int64_t n_out = tensor.wanted.n_out;
+  const int64_t n_in = tensor.wanted.n_in;
+  std::byte* const to = region_->take(n_out * n_in * int64_t{sizeof(Bf16)});
+  const View<const Bf16, 2> out = view_of(reinterpret_cast<const Bf16*>(to), n_out, n_in);
+  if (is_measuring()) return out;
+  const auto tensor_scale = load_le<float>(tensor.tensor_scale->data, 0);
+  std::vector<Bf16> row(static_cast<size_t>(n_in));
+  for (int64_t r = 0; r < n_out; ++r) {
+    decode_nvfp4_row({.packed = tensor.values.data() + r * tensor.values.stride,
+                      .scales = tensor.scales.data() + r * tensor.scales.stride,
+                      .tensor_scale = tensor_scale},
+                     row);
+    backend_.copy_in(to + r * n_in * int64_t{sizeof(Bf16)}, std::as_bytes(std::span(row)));
+  }
+  advance(tensor.bytes());
   return out;
 }
 
@@ -151,7 +176,7 @@ void Placer::split_kv_b(const TensorSlice& tensor, const ModelShape& shape, Laye
   layer->w_uv =
       view_of(reinterpret_cast<const Bf16*>(uv), shape.n_heads, shape.v_dim, shape.kv_lora_rank);
   if (is_measuring()) return;
-  if (tensor.format == WeightFormat::bf16) {
+  if (tensor.format == StoredFormat::bf16) {
     split_bf16(tensor, shape, uk, uv);
   } else {
     split_fp8(tensor, shape, uk, uv);

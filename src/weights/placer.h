@@ -51,6 +51,8 @@ class Placer {
   template <class T, class... Size>
   View<const T, int{sizeof...(Size)}> place(const TensorSlice& tensor, const ArraySlice& array,
                                             Size... size);
+  // A matrix that no backend multiplies with as it is, in BF16.
+  View<const Bf16, 2> decode_nvfp4(const TensorSlice& tensor);
   void touch(std::span<const std::byte> data);
   // The bytes of an array in host memory: where the file is mapped, else made up in `owned`.
   std::span<const std::byte> host_bytes(const TensorSlice& tensor, const ArraySlice& array,

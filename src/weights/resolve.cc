@@ -41,6 +41,7 @@ class Resolver {
   Result<ResolvedTensor> resolve_matrix(const WantedTensor& wanted);
   Status resolve_fp8(ResolvedTensor* tensor);
   Status resolve_int4(ResolvedTensor* tensor);
+  Status resolve_nvfp4(ResolvedTensor* tensor);
 
   const Checkpoint& checkpoint_;
   const ModelShape& shape_;
@@ -75,7 +76,7 @@ Status Resolver::resolve_fp8(ResolvedTensor* tensor) {
     return refuse(*tensor->values,
                   "is F8_E4M3, and the config's weights are " + source_.scheme_text);
   }
-  tensor->format = WeightFormat::fp8_block128;
+  tensor->format = StoredFormat::fp8_block128;
   TRY_OK(check(*tensor->values, Dtype::f8_e4m3, {wanted.n_out, wanted.n_in}));
   tensor->scales = find(wanted.source + ".weight_scale_inv");
   if (tensor->scales == nullptr) {
@@ -101,7 +102,7 @@ Status Resolver::resolve_int4(ResolvedTensor* tensor) {
     return refuse(*tensor->values, format("%lld inputs are not whole groups of %d",
                                           static_cast<long long>(wanted.n_in), source_.group));
   }
-  tensor->format = WeightFormat::int4_group;
+  tensor->format = StoredFormat::int4_group;
   tensor->group = source_.group;
   TRY_OK(check(*tensor->values, Dtype::i32, {wanted.n_out, wanted.n_in / kNibblesPerWord}));
   tensor->scales = find(wanted.source + ".weight_scale");
@@ -109,6 +110,31 @@ Status Resolver::resolve_int4(ResolvedTensor* tensor) {
     return refuse(*tensor->values, "is packed without a weight_scale");
   }
   return check(*tensor->scales, Dtype::bf16, {wanted.n_out, wanted.n_in / source_.group});
+}
+
+Status Resolver::resolve_nvfp4(ResolvedTensor* tensor) {
+  const WantedTensor& wanted = tensor->wanted;
+  if (source_.scheme != WeightScheme::nvfp4) {
+    return refuse(*tensor->values, "is U8, and the config's weights are " + source_.scheme_text);
+  }
+  if (wanted.n_in % kNvfp4Group != 0) {
+    return refuse(*tensor->values,
+                  format("%lld inputs are not whole groups of %lld",
+                         static_cast<long long>(wanted.n_in), static_cast<long long>(kNvfp4Group)));
+  }
+  tensor->format = StoredFormat::nvfp4;
+  TRY_OK(check(*tensor->values, Dtype::u8, {wanted.n_out, wanted.n_in / 2}));
+  tensor->scales = find(wanted.source + ".weight_scale");
+  tensor->tensor_scale = find(wanted.source + ".weight_scale_2");
+  // Of activations that are rounded to four bits, too: ours are not.
+  find(wanted.source + ".input_scale");
+  if (tensor->scales == nullptr || tensor->tensor_scale == nullptr) {
+    return refuse(*tensor->values, "is U8 without a weight_scale or a weight_scale_2");
+  }
+  const std::vector<int64_t>& scalar = tensor->tensor_scale->entry.shape;
+  TRY_OK(check(*tensor->tensor_scale, Dtype::f32,
+               scalar.empty() ? std::vector<int64_t>{} : std::vector<int64_t>{1}));
+  return check(*tensor->scales, Dtype::f8_e4m3, {wanted.n_out, wanted.n_in / kNvfp4Group});
 }
 
 Result<ResolvedTensor> Resolver::resolve_matrix(const WantedTensor& wanted) {
@@ -123,6 +149,7 @@ Result<ResolvedTensor> Resolver::resolve_matrix(const WantedTensor& wanted) {
   }
   ResolvedTensor tensor{.wanted = wanted, .values = plain != nullptr ? plain : packed};
   const bool is_fp8 = plain != nullptr && plain->entry.dtype == Dtype::f8_e4m3;
+  const bool is_nvfp4 = plain != nullptr && plain->entry.dtype == Dtype::u8;
   const bool must_be_bf16 = wanted.storage == Storage::bf16_matrix;
   if (packed != nullptr && (must_be_bf16 || wanted.storage == Storage::kv_b)) {
     return unsupported(refuse(*packed, "INT4 is not supported for this tensor").message);
@@ -130,7 +157,12 @@ Result<ResolvedTensor> Resolver::resolve_matrix(const WantedTensor& wanted) {
   if (is_fp8 && must_be_bf16) {
     return unsupported(refuse(*plain, "FP8 is not supported for this tensor").message);
   }
-  if (packed != nullptr) {
+  if (is_nvfp4 && wanted.storage != Storage::matrix) {
+    return unsupported(refuse(*plain, "NVFP4 is not supported for this tensor").message);
+  }
+  if (is_nvfp4) {
+    TRY_OK(resolve_nvfp4(&tensor));
+  } else if (packed != nullptr) {
     TRY_OK(resolve_int4(&tensor));
   } else if (is_fp8) {
     TRY_OK(resolve_fp8(&tensor));
@@ -190,15 +222,26 @@ Status check_one_format(const Checkpoint& checkpoint, const std::vector<Resolved
 
 Result<std::vector<ResolvedTensor>> resolve_checkpoint(const Checkpoint& checkpoint,
                                                        const ModelShape& shape,
-                                                       const WeightSource& source) {
+                                                       const WeightSource& source,
+                                                       LayerScope scope) {
   Resolver resolver(checkpoint, shape, source);
   std::vector<ResolvedTensor> tensors;
-  for (const WantedTensor& wanted : wanted_tensors(shape, source.naming)) {
+  for (const WantedTensor& wanted : wanted_tensors(shape, source.naming, scope)) {
     tensors.push_back(TRY(resolver.resolve(wanted)));
   }
   TRY_OK(resolver.check_all_read());
   TRY_OK(check_one_format(checkpoint, tensors));
   return tensors;
+}
+
+LayerScope scope_of(const Checkpoint& checkpoint, const ModelShape& shape,
+                    CheckpointNaming naming) {
+  if (shape.n_predictors == 0) return LayerScope::decoder;
+  for (const WantedTensor& wanted : wanted_tensors(shape, naming, LayerScope::with_predictors)) {
+    if (wanted.weight != Weight::predictor_token_norm) continue;
+    if (checkpoint.find(wanted.source) == nullptr) return LayerScope::decoder;
+  }
+  return LayerScope::with_predictors;
 }
 
 }  // namespace quire

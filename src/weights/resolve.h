@@ -14,19 +14,25 @@ namespace quire {
 
 struct ResolvedTensor {
   WantedTensor wanted;
-  WeightFormat format = WeightFormat::bf16;
+  StoredFormat format = StoredFormat::bf16;
   int group = 0;                             // int4_group only
   const CheckpointTensor* values = nullptr;  // the checkpoint outlives it
   const CheckpointTensor* scales = nullptr;  // null of BF16 and F32; the checkpoint outlives it
+  const CheckpointTensor* tensor_scale = nullptr;  // nvfp4 only: of all its values
 
   int64_t bytes() const {
-    return values->entry.bytes + (scales == nullptr ? 0 : scales->entry.bytes);
+    return values->entry.bytes + (scales == nullptr ? 0 : scales->entry.bytes) +
+           (tensor_scale == nullptr ? 0 : tensor_scale->entry.bytes);
   }
 };
 
 // In the order of the table. Errors: as load_weights.
 Result<std::vector<ResolvedTensor>> resolve_checkpoint(const Checkpoint& checkpoint,
                                                        const ModelShape& shape,
-                                                       const WeightSource& source);
+                                                       const WeightSource& source,
+                                                       LayerScope scope = LayerScope::decoder);
+
+// Whether the checkpoint has the layers past the last one that its config speaks of.
+LayerScope scope_of(const Checkpoint& checkpoint, const ModelShape& shape, CheckpointNaming naming);
 
 }  // namespace quire

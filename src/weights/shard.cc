@@ -78,6 +78,15 @@ Cut cut_of(Weight weight) {
     case Weight::post_attention_norm:
     case Weight::router:
     case Weight::router_bias:
+    case Weight::indexer_q:
+    case Weight::indexer_k:
+    case Weight::indexer_k_norm:
+    case Weight::indexer_k_norm_bias:
+    case Weight::indexer_weights:
+    case Weight::predictor_join:
+    case Weight::predictor_token_norm:
+    case Weight::predictor_hidden_norm:
+    case Weight::predictor_final_norm:
       return Cut::none;
   }
   CHECK(false);
@@ -121,11 +130,11 @@ Result<TensorSlice> slice_of(const ResolvedTensor& tensor, const Partition& part
   part.wanted.n_out = out.n;
   part.wanted.n_in = in.n;
   switch (tensor.format) {
-    case WeightFormat::bf16:
+    case StoredFormat::bf16:
       part.values = is_vector ? slice(tensor.values, {0, 1}, out, whole.n_out)
                               : slice(tensor.values, out, in, whole.n_in);
       return part;
-    case WeightFormat::fp8_block128:
+    case StoredFormat::fp8_block128:
       if (!is_at_units(out, whole.n_out, kFp8Block) || !is_at_units(in, whole.n_in, kFp8Block)) {
         return cuts_through(whole, partition, kFp8Block);
       }
@@ -133,7 +142,7 @@ Result<TensorSlice> slice_of(const ResolvedTensor& tensor, const Partition& part
       part.scales = slice(tensor.scales, in_units(out, kFp8Block), in_units(in, kFp8Block),
                           div_up(whole.n_in, kFp8Block));
       return part;
-    case WeightFormat::int4_group:
+    case StoredFormat::int4_group:
       if (!is_at_units(in, whole.n_in, tensor.group)) {
         return cuts_through(whole, partition, tensor.group);
       }
@@ -141,6 +150,14 @@ Result<TensorSlice> slice_of(const ResolvedTensor& tensor, const Partition& part
           slice(tensor.values, out, in_units(in, kNibblesPerWord), whole.n_in / kNibblesPerWord);
       part.scales =
           slice(tensor.scales, out, in_units(in, tensor.group), whole.n_in / tensor.group);
+      return part;
+    case StoredFormat::nvfp4:
+      if (!is_at_units(in, whole.n_in, kNvfp4Group)) {
+        return cuts_through(whole, partition, kNvfp4Group);
+      }
+      part.values = slice(tensor.values, out, in_units(in, 2), whole.n_in / 2);
+      part.scales = slice(tensor.scales, out, in_units(in, kNvfp4Group), whole.n_in / kNvfp4Group);
+      part.tensor_scale = tensor.tensor_scale;
       return part;
   }
   CHECK(false);

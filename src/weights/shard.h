@@ -54,10 +54,11 @@ struct ArraySlice {
 struct TensorSlice {
   WantedTensor wanted;     // with the sizes of the part
   int64_t whole_n_in = 0;  // inputs before the cut
-  WeightFormat format = WeightFormat::bf16;
+  StoredFormat format = StoredFormat::bf16;
   int group = 0;  // int4_group only
   ArraySlice values;
   ArraySlice scales;
+  const CheckpointTensor* tensor_scale = nullptr;  // nvfp4 only
 
   int64_t bytes() const { return values.bytes() + scales.bytes(); }
 };

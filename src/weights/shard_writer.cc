@@ -180,6 +180,9 @@ Result<WrittenShard> Writer::write(int n_threads, const LoadProgress& progress) 
 
 Result<WrittenShard> write_shard(const LoadRequest& request, const std::string& dir,
                                  const std::string& config_json, const LoadProgress& progress) {
+  if (request.source.scheme == WeightScheme::nvfp4) {
+    return unsupported(request.checkpoint.dir() + ": NVFP4 weights cannot be cut into files");
+  }
   TRY(shape_of_rank(request.shape, request.partition));
   const std::vector<ResolvedTensor> tensors =
       TRY(resolve_checkpoint(request.checkpoint, request.shape, request.source));

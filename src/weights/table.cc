@@ -19,6 +19,8 @@ enum class When : uint8_t {
   dense_layer,
   moe_layer,
   moe_layer_with_shared,
+  indexer_layer,
+  predictor,
 };
 
 enum class Axis : uint8_t {
@@ -35,6 +37,10 @@ enum class Axis : uint8_t {
   expert_inner,
   shared_inner,
   experts,
+  indexer_inner,
+  indexer_dim,
+  indexer_heads,
+  two_hidden,  // an embedding beside a hidden state
 };
 
 struct Entry {
@@ -101,6 +107,26 @@ constexpr std::array kTable = {
           When::moe_layer_with_shared, Storage::matrix, Axis::shared_inner, Axis::hidden},
     Entry{Weight::shared_down, "mlp.shared_experts.down_proj", Repeat::each_layer,
           When::moe_layer_with_shared, Storage::matrix, Axis::hidden, Axis::shared_inner},
+
+    // Source: zai-org's GLM-5 in transformers (GlmMoeDsaForCausalLM).
+    Entry{Weight::indexer_q, "self_attn.indexer.wq_b", Repeat::each_layer, When::indexer_layer,
+          Storage::matrix, Axis::indexer_inner, Axis::q_lora},
+    Entry{Weight::indexer_k, "self_attn.indexer.wk", Repeat::each_layer, When::indexer_layer,
+          Storage::matrix, Axis::indexer_dim, Axis::hidden},
+    Entry{Weight::indexer_k_norm, "self_attn.indexer.k_norm.weight", Repeat::each_layer,
+          When::indexer_layer, Storage::bf16_vector, Axis::indexer_dim},
+    Entry{Weight::indexer_k_norm_bias, "self_attn.indexer.k_norm.bias", Repeat::each_layer,
+          When::indexer_layer, Storage::bf16_vector, Axis::indexer_dim},
+    Entry{Weight::indexer_weights, "self_attn.indexer.weights_proj", Repeat::each_layer,
+          When::indexer_layer, Storage::bf16_matrix, Axis::indexer_heads, Axis::hidden},
+    Entry{Weight::predictor_join, "eh_proj", Repeat::each_layer, When::predictor,
+          Storage::bf16_matrix, Axis::hidden, Axis::two_hidden},
+    Entry{Weight::predictor_token_norm, "enorm.weight", Repeat::each_layer, When::predictor,
+          Storage::bf16_vector, Axis::hidden},
+    Entry{Weight::predictor_hidden_norm, "hnorm.weight", Repeat::each_layer, When::predictor,
+          Storage::bf16_vector, Axis::hidden},
+    Entry{Weight::predictor_final_norm, "shared_head.norm.weight", Repeat::each_layer,
+          When::predictor, Storage::bf16_vector, Axis::hidden},
 };
 
 constexpr std::string_view kLanguageModelPrefix = "language_model.";
@@ -138,6 +164,14 @@ int64_t size_of(Axis axis, const ModelShape& shape) {
       return shape.shared_inner();
     case Axis::experts:
       return shape.n_experts;
+    case Axis::indexer_inner:
+      return shape.indexer_inner();
+    case Axis::indexer_dim:
+      return shape.indexer_dim;
+    case Axis::indexer_heads:
+      return shape.indexer_heads;
+    case Axis::two_hidden:
+      return 2 * shape.hidden_size;
   }
   CHECK(false);
   return 0;
@@ -157,6 +191,10 @@ bool has(When when, int64_t layer, const ModelShape& shape) {
       return !shape.is_dense_layer(layer);
     case When::moe_layer_with_shared:
       return !shape.is_dense_layer(layer) && shape.n_shared_experts > 0;
+    case When::indexer_layer:
+      return shape.has_indexer(layer);
+    case When::predictor:
+      return shape.is_predictor(layer);
   }
   CHECK(false);
   return false;
@@ -171,11 +209,13 @@ class Expansion {
  public:
   Expansion(const ModelShape& shape, CheckpointNaming naming) : shape_(shape), naming_(naming) {}
 
-  std::vector<WantedTensor> expand() {
+  std::vector<WantedTensor> expand(LayerScope scope) {
+    const bool has_predictors = scope == LayerScope::with_predictors;
+    const int64_t n_layers = shape_.n_layers + (has_predictors ? shape_.n_predictors : 0);
     for (const Entry& entry : kTable) {
       if (entry.repeat == Repeat::once) add(entry, "", -1, -1);
     }
-    for (int64_t layer = 0; layer < shape_.n_layers; ++layer) {
+    for (int64_t layer = 0; layer < n_layers; ++layer) {
       const std::string prefix = "model.layers." + std::to_string(layer) + ".";
       for (const Entry& entry : kTable) {
         if (entry.repeat == Repeat::each_layer) add(entry, prefix, layer, -1);
@@ -211,8 +251,9 @@ class Expansion {
 
 }  // namespace
 
-std::vector<WantedTensor> wanted_tensors(const ModelShape& shape, CheckpointNaming naming) {
-  return Expansion(shape, naming).expand();
+std::vector<WantedTensor> wanted_tensors(const ModelShape& shape, CheckpointNaming naming,
+                                         LayerScope scope) {
+  return Expansion(shape, naming).expand(scope);
 }
 
 bool is_unread_tensor(std::string_view name, const ModelShape& shape, CheckpointNaming naming) {

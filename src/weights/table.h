@@ -39,6 +39,17 @@ enum class Weight : uint8_t {
   shared_gate,
   shared_up,
   shared_down,
+  // Of a sparse attention indexer.
+  indexer_q,
+  indexer_k,
+  indexer_k_norm,
+  indexer_k_norm_bias,
+  indexer_weights,
+  // Of a layer that predicts a further token.
+  predictor_join,
+  predictor_token_norm,
+  predictor_hidden_norm,
+  predictor_final_norm,
 };
 
 // How a tensor is stored, and what is made of it.
@@ -64,8 +75,15 @@ struct WantedTensor {
   int64_t n_in = 0;  // 0 of vectors
 };
 
+// Which layers are asked for.
+enum class LayerScope : uint8_t {
+  decoder,          // what a forward pass reads
+  with_predictors,  // and the layers past the last one: the whole checkpoint
+};
+
 // Every tensor that a model of this shape has, layer by layer.
-std::vector<WantedTensor> wanted_tensors(const ModelShape& shape, CheckpointNaming naming);
+std::vector<WantedTensor> wanted_tensors(const ModelShape& shape, CheckpointNaming naming,
+                                         LayerScope scope = LayerScope::decoder);
 
 // A tensor that a text model of this shape leaves unread on purpose: the vision tower, layers of
 // multi-token prediction, shapes that quantised tensors repeat, frequencies that can be computed.

@@ -12,6 +12,8 @@ std::string_view name(WeightScheme scheme) {
       return "fp8_block128";
     case WeightScheme::int4_group:
       return "int4_group";
+    case WeightScheme::nvfp4:
+      return "nvfp4";
     case WeightScheme::other:
       return "other";
   }
