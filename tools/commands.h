@@ -30,6 +30,7 @@ void add_tokenize_command(CLI::App& app, ExitCode* exit_code);
 void add_render_command(CLI::App& app, ExitCode* exit_code);
 void add_logits_command(CLI::App& app, ExitCode* exit_code);
 void add_shard_command(CLI::App& app, ExitCode* exit_code);
+void add_compress_command(CLI::App& app, ExitCode* exit_code);
 void add_inspect_command(CLI::App& app, ExitCode* exit_code);
 void add_eval_command(CLI::App& app, ExitCode* exit_code);
 void add_bench_command(CLI::App& app, ExitCode* exit_code);

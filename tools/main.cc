@@ -11,6 +11,7 @@ int main(int argc, char** argv) {
   quire::add_eval_command(app, &exit_code);
   quire::add_bench_command(app, &exit_code);
   quire::add_shard_command(app, &exit_code);
+  quire::add_compress_command(app, &exit_code);
   quire::add_inspect_command(app, &exit_code);
   quire::add_tokenize_command(app, &exit_code);
   quire::add_render_command(app, &exit_code);

@@ -36,9 +36,13 @@ void ProgressBar::draw(Clock::time_point now) {
   const double share = total_ > 0 ? static_cast<double>(done_) / static_cast<double>(total_) : 1;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double rate = seconds > 0 ? static_cast<double>(done_) / seconds : 0;
-  const std::string figures =
+  std::string figures =
       format("%3.0f%%  %s of %s  %s/s", share * 100, human_bytes(done_).c_str(),
              human_bytes(total_).c_str(), human_bytes(static_cast<int64_t>(rate)).c_str());
+  if (done_ > 0 && done_ < total_) {
+    const double left = seconds * static_cast<double>(total_ - done_) / static_cast<double>(done_);
+    figures += format("  %.0f s left", left);
+  }
   if (!is_terminal_) {
     std::fprintf(stderr, "%s: %s\n", what_.c_str(), figures.c_str());
     return;

@@ -12,7 +12,8 @@ class ProgressBar {
  public:
   explicit ProgressBar(std::string what);
 
-  // Bytes done and in all. Draws at most ten times a second.
+  // Bytes done and in all: shown with the rate and the time that is left. Draws at most ten times a
+  // second.
   void update(int64_t done, int64_t total);
   // The last line: how much, and how fast. Nothing when update was never called.
   void finish();

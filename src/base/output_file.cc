@@ -57,10 +57,45 @@ Status OutputFile::finish() {
   return {};
 }
 
-Status write_text_file(const std::string& path, std::string_view text) {
+Status OutputFile::finish_durably() {
+  if (::fsync(descriptor_) != 0) return failure("cannot be written to the disk");
+  if (::renameat2(AT_FDCWD, unfinished(path_).c_str(), AT_FDCWD, path_.c_str(), RENAME_NOREPLACE) !=
+      0) {
+    if (errno == EEXIST) return invalid_argument(path_ + ": is there already");
+    return failure("cannot be renamed");
+  }
+  const int descriptor = std::exchange(descriptor_, -1);
+  if (::close(descriptor) != 0) return failure("cannot be closed");
+  return {};
+}
+
+namespace {
+
+Result<OutputFile> whole_text(const std::string& path, std::string_view text) {
   OutputFile file = TRY(OutputFile::create(path, static_cast<int64_t>(text.size())));
   TRY_OK(file.write_at(0, std::as_bytes(std::span(text.data(), text.size()))));
+  return file;
+}
+
+}  // namespace
+
+Status sync_folder(const std::string& dir) {
+  const int descriptor = ::open(dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool is_synced = descriptor >= 0 && ::fsync(descriptor) == 0;
+  const int reason = errno;
+  if (descriptor >= 0) ::close(descriptor);
+  if (is_synced) return {};
+  return unavailable(format("%s: cannot be synced: %s", dir.c_str(), std::strerror(reason)));
+}
+
+Status write_text_file(const std::string& path, std::string_view text) {
+  OutputFile file = TRY(whole_text(path, text));
   return file.finish();
+}
+
+Status write_new_file(const std::string& path, std::string_view text) {
+  OutputFile file = TRY(whole_text(path, text));
+  return file.finish_durably();
 }
 
 }  // namespace quire

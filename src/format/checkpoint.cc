@@ -139,6 +139,12 @@ const CheckpointTensor* Checkpoint::find(std::string_view name) const {
   return found != tensors_.end() && found->entry.name == name ? &*found : nullptr;
 }
 
+std::vector<std::string> Checkpoint::shard_paths() const {
+  std::vector<std::string> paths;
+  for (const MappedFile& shard : shards_) paths.push_back(shard.path());
+  return paths;
+}
+
 const std::string& Checkpoint::shard_path(const CheckpointTensor& tensor) const {
   return has_data() ? shards_[static_cast<size_t>(tensor.shard)].path() : dir_;
 }

@@ -41,6 +41,8 @@ class Checkpoint {
   int64_t n_shards() const { return static_cast<int64_t>(shards_.size()); }
   int64_t data_bytes() const { return data_bytes_; }
   const std::string& dir() const { return dir_; }
+  // In the order of CheckpointTensor::shard.
+  std::vector<std::string> shard_paths() const;
   // The file of a tensor; the folder when there is no data.
   const std::string& shard_path(const CheckpointTensor& tensor) const;
 

@@ -1,0 +1,247 @@
+#include "compress/group_fit.h"
+
+#include <algorithm>
+#include <limits>
+
+// On x86: SSE4.2, AVX2 and AVX-512, as the CPU backend.
+#define HWY_DISABLED_TARGETS (HWY_SSSE3)
+#define HWY_DISABLE_PCLMUL_AES
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "compress/group_fit.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace quire::HWY_NAMESPACE {
+
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using F32 = hn::CappedTag<float, 16>;
+using U32 = hn::RebindToUnsigned<F32>;
+using U8 = hn::Rebind<uint8_t, F32>;
+using Vec = hn::Vec<F32>;
+
+// Largest weight over scale, from no clipping at all to where clipping costs more than it gains.
+constexpr float kInt4Divisors[] = {7, 7.5, 8, 8.5, 9, 9.5, 10, 10.5};
+constexpr int kLeastSquaresSteps = 2;
+// Steps of the e4m3 scale, from the one that maps the largest weight to 6: one finer, and up to the
+// one that maps it to 4.
+constexpr int kScaleStepFirst = -1;
+constexpr int kScaleStepLast = 5;
+constexpr uint32_t kScaleCodeMax = 0x7e;  // 448
+constexpr float kE2m1Max = 6;
+
+HWY_INLINE Vec set(float x) { return hn::Set(F32(), x); }
+
+// Nearest even; finite values only.
+HWY_INLINE Vec round_to_bf16(Vec x) {
+  const U32 u32;
+  const auto bits = hn::BitCast(u32, x);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(u32, 0x7fff)));
+  return hn::BitCast(F32(), hn::And(rounded, hn::Set(u32, 0xffff0000U)));
+}
+
+// One register of groups: weights at w, one row of 16 lanes further for each input.
+struct Groups {
+  const float* w;
+  int64_t group;
+
+  HWY_INLINE Vec weight(int64_t i) const { return hn::LoadU(F32(), w + i * kFitLanes); }
+  HWY_INLINE Vec largest() const {
+    Vec most = hn::Zero(F32());
+    for (int64_t i = 0; i < group; ++i) most = hn::Max(most, hn::Abs(weight(i)));
+    return most;
+  }
+};
+
+// An integer format: values that are whole numbers of the scale.
+struct Int4Grid {
+  HWY_INLINE Vec nearest(Vec x) const { return hn::Max(hn::Min(hn::Round(x), set(7)), set(-8)); }
+};
+
+struct E2m1Grid {
+  // Spacing is 1/2 below 2, 1 below 4, 2 from there on; ties go to the even code as Round's do.
+  HWY_INLINE Vec nearest(Vec x) const {
+    const Vec size = hn::Min(hn::Abs(x), set(kE2m1Max));
+    const Vec fine = hn::Mul(hn::Round(hn::Add(size, size)), set(0.5F));
+    const Vec coarse = hn::Mul(hn::Round(hn::Mul(size, set(0.5F))), set(2));
+    Vec out = hn::IfThenElse(hn::Lt(size, set(4)), hn::Round(size), coarse);
+    out = hn::IfThenElse(hn::Lt(size, set(2)), fine, out);
+    return hn::CopySign(out, x);
+  }
+};
+
+// The best scale so far.
+struct Best {
+  Vec scale;
+  Vec error;
+};
+
+template <class Grid>
+HWY_INLINE Vec error_of(const Groups& groups, Vec scale, const Grid& grid) {
+  const Vec inverse = hn::Div(set(1), scale);
+  Vec error = hn::Zero(F32());
+  for (int64_t i = 0; i < groups.group; ++i) {
+    const Vec w = groups.weight(i);
+    const Vec off = hn::Sub(w, hn::Mul(grid.nearest(hn::Mul(w, inverse)), scale));
+    error = hn::Add(error, hn::Mul(off, off));
+  }
+  return error;
+}
+
+template <class Grid>
+HWY_INLINE void try_scale(const Groups& groups, Vec scale, const Grid& grid, Best* best) {
+  const Vec error = error_of(groups, scale, grid);
+  const auto is_better = hn::Lt(error, best->error);
+  best->scale = hn::IfThenElse(is_better, scale, best->scale);
+  best->error = hn::IfThenElse(is_better, error, best->error);
+}
+
+// A scale that can be divided by; groups of nothing but (next to) zeros get 1.
+HWY_INLINE Vec usable(Vec scale) {
+  const auto is_usable = hn::Ge(scale, set(std::numeric_limits<float>::min()));
+  return hn::IfThenElse(is_usable, scale, set(1));
+}
+
+// The scale that fits the best values best: sum(w q) / sum(q q).
+HWY_INLINE Vec least_squares(const Groups& groups, Vec scale) {
+  const Int4Grid grid;
+  const Vec inverse = hn::Div(set(1), scale);
+  Vec product = hn::Zero(F32());
+  Vec square = hn::Zero(F32());
+  for (int64_t i = 0; i < groups.group; ++i) {
+    const Vec w = groups.weight(i);
+    const Vec q = grid.nearest(hn::Mul(w, inverse));
+    product = hn::Add(product, hn::Mul(w, q));
+    square = hn::Add(square, hn::Mul(q, q));
+  }
+  const Vec fitted = hn::Div(product, hn::Max(square, set(1)));
+  return usable(round_to_bf16(fitted));
+}
+
+template <class Grid>
+HWY_INLINE void store_sums(const Groups& groups, Vec scale, const Grid& grid, int64_t lane,
+                           FitSums* out) {
+  const Vec inverse = hn::Div(set(1), scale);
+  Vec weights = hn::Zero(F32());
+  Vec values = hn::Zero(F32());
+  for (int64_t i = 0; i < groups.group; ++i) {
+    const Vec w = groups.weight(i);
+    const Vec value = hn::Mul(grid.nearest(hn::Mul(w, inverse)), scale);
+    weights = hn::Add(weights, hn::Mul(w, w));
+    values = hn::Add(values, hn::Mul(value, value));
+  }
+  const size_t at = static_cast<size_t>(lane);
+  hn::StoreU(error_of(groups, scale, grid), F32(), out->error.data() + at);
+  hn::StoreU(weights, F32(), out->weight.data() + at);
+  hn::StoreU(values, F32(), out->value.data() + at);
+}
+
+}  // namespace
+
+void fit_int4_target(const float* weights, int64_t group, Int4Fit* out) {
+  const F32 f32;
+  const Int4Grid grid;
+  for (int64_t lane = 0; lane < kFitLanes; lane += static_cast<int64_t>(hn::Lanes(f32))) {
+    const Groups groups{weights + lane, group};
+    const Vec largest = groups.largest();
+    Best best{set(1), hn::Inf(f32)};
+    for (const float divisor : kInt4Divisors) {
+      const Vec scale = usable(round_to_bf16(hn::Mul(largest, set(1 / divisor))));
+      if (divisor == kInt4Divisors[0]) best.scale = scale;
+      try_scale(groups, scale, grid, &best);
+    }
+    for (int step = 0; step < kLeastSquaresSteps; ++step) {
+      try_scale(groups, least_squares(groups, best.scale), grid, &best);
+    }
+    const Vec inverse = hn::Div(set(1), best.scale);
+    for (int64_t i = 0; i < group; ++i) {
+      const Vec q = grid.nearest(hn::Mul(groups.weight(i), inverse));
+      const auto code = hn::ConvertTo(hn::RebindToSigned<F32>(), hn::Add(q, set(8)));
+      hn::StoreU(hn::DemoteTo(U8(), code), U8(), out->codes.data() + i * kFitLanes + lane);
+    }
+    float scales[kFitLanes];
+    hn::StoreU(best.scale, f32, scales);
+    for (int64_t i = 0; i < static_cast<int64_t>(hn::Lanes(f32)); ++i) {
+      out->scale[static_cast<size_t>(lane + i)] = to_bf16(scales[i]);
+    }
+    store_sums(groups, best.scale, grid, lane, &out->sums);
+  }
+}
+
+void fit_nvfp4_target(const float* weights, float tensor_scale, Nvfp4Fit* out) {
+  const F32 f32;
+  const U32 u32;
+  const E2m1Grid grid;
+  for (int64_t lane = 0; lane < kFitLanes; lane += static_cast<int64_t>(hn::Lanes(f32))) {
+    const auto n_lanes = static_cast<int64_t>(hn::Lanes(f32));
+    const Groups groups{weights + lane, kNvfp4Group};
+    float largest[kFitLanes];
+    hn::StoreU(groups.largest(), f32, largest);
+    uint32_t first[kFitLanes];
+    for (int64_t i = 0; i < n_lanes; ++i) {
+      first[i] = to_fp8_e4m3(largest[i] / kE2m1Max / tensor_scale).bits;
+    }
+    Best best{set(1), hn::Inf(f32)};
+    auto best_code = hn::Set(u32, 1);
+    for (int step = kScaleStepFirst; step <= kScaleStepLast; ++step) {
+      uint32_t codes[kFitLanes];
+      float scales[kFitLanes];
+      for (int64_t i = 0; i < n_lanes; ++i) {
+        const int64_t code = static_cast<int64_t>(first[i]) + step;
+        codes[i] = static_cast<uint32_t>(std::clamp<int64_t>(code, 1, kScaleCodeMax));
+        scales[i] = to_float(Fp8E4m3{static_cast<uint8_t>(codes[i])}) * tensor_scale;
+      }
+      const Vec scale = usable(hn::LoadU(f32, scales));
+      const Vec error = error_of(groups, scale, grid);
+      const auto is_better = hn::Lt(error, best.error);
+      best.scale = hn::IfThenElse(is_better, scale, best.scale);
+      best.error = hn::IfThenElse(is_better, error, best.error);
+      best_code = hn::IfThenElse(hn::RebindMask(u32, is_better), hn::LoadU(u32, codes), best_code);
+    }
+    hn::StoreU(hn::DemoteTo(U8(), hn::BitCast(hn::RebindToSigned<F32>(), best_code)), U8(),
+               out->scale.data() + lane);
+    const Vec inverse = hn::Div(set(1), best.scale);
+    for (int64_t i = 0; i < kNvfp4Group; ++i) {
+      // Codes run 0, 0.5, 1, 1.5, 2, 3, 4, 6: below 2 the code is twice the value, then it is the
+      // value plus 2, and 6 is code 7.
+      const Vec q = grid.nearest(hn::Mul(groups.weight(i), inverse));
+      const Vec size = hn::Abs(q);
+      Vec index = hn::IfThenElse(hn::Lt(size, set(2)), hn::Add(size, size), hn::Add(size, set(2)));
+      index = hn::Min(index, set(7));
+      const auto code = hn::ConvertTo(hn::RebindToSigned<F32>(), index);
+      const auto sign = hn::ShiftLeft<3>(hn::ShiftRight<31>(hn::BitCast(u32, q)));
+      const auto bits = hn::Or(code, hn::BitCast(hn::RebindToSigned<F32>(), sign));
+      hn::StoreU(hn::DemoteTo(U8(), bits), U8(), out->codes.data() + i * kFitLanes + lane);
+    }
+    store_sums(groups, best.scale, grid, lane, &out->sums);
+  }
+}
+
+}  // namespace quire::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace quire {
+
+HWY_EXPORT(fit_int4_target);
+HWY_EXPORT(fit_nvfp4_target);
+
+void fit_int4(const float* weights, int64_t group, Int4Fit* out) {
+  HWY_DYNAMIC_DISPATCH(fit_int4_target)(weights, group, out);
+}
+
+void fit_nvfp4(const float* weights, float tensor_scale, Nvfp4Fit* out) {
+  HWY_DYNAMIC_DISPATCH(fit_nvfp4_target)(weights, tensor_scale, out);
+}
+
+float nvfp4_tensor_scale(float largest) {
+  const float scale = largest / (6 * kFp8Max);
+  return scale >= std::numeric_limits<float>::min() ? scale : 1;
+}
+
+}  // namespace quire
+#endif  // HWY_ONCE

@@ -1,0 +1,171 @@
+#include "compress/progress_record.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "base/json.h"
+#include "base/mapped_file.h"
+#include "base/output_file.h"
+#include "base/text.h"
+
+namespace quire {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kRecordFolder = "/.compress";
+constexpr const char* kPlanFile = "/plan.json";
+constexpr size_t kPlanBytesMax = size_t{16} << 20;
+constexpr size_t kRecordBytesMax = size_t{256} << 20;
+constexpr size_t kErrorFields = 6;
+
+Json to_json(const QuantisationError& error) {
+  return {error.error, error.weight, error.value, error.worst, error.worst_row, error.worst_group};
+}
+
+std::optional<QuantisationError> read_error(const Json& json) {
+  if (!json.is_array() || json.size() != kErrorFields) return std::nullopt;
+  for (const Json& field : json) {
+    if (!field.is_number()) return std::nullopt;
+  }
+  return QuantisationError{.error = json[0].get<double>(),
+                           .weight = json[1].get<double>(),
+                           .value = json[2].get<double>(),
+                           .worst = json[3].get<double>(),
+                           .worst_row = json[4].get<int64_t>(),
+                           .worst_group = json[5].get<int64_t>()};
+}
+
+Result<bool> is_empty_folder(const std::string& dir) {
+  std::error_code failed;
+  const bool is_empty = fs::is_empty(dir, failed);
+  if (failed) return unavailable(dir + ": " + failed.message());
+  return is_empty;
+}
+
+Status make_folder(const std::string& dir) {
+  std::error_code failed;
+  fs::create_directories(dir, failed);
+  if (failed) return unavailable(dir + ": cannot be made: " + failed.message());
+  return {};
+}
+
+}  // namespace
+
+Result<std::string> describe_plan(const CompressPlan& plan, const std::string& input_dir) {
+  const CompressOptions& options = plan.options;
+  Json files = Json::array();
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(input_dir, failed)) {
+    if (!entry.is_regular_file()) continue;
+    const auto written = fs::last_write_time(entry.path(), failed).time_since_epoch().count();
+    files.push_back(
+        Json{entry.path().filename().string(), fs::file_size(entry.path(), failed), written});
+    if (failed) return unavailable(entry.path().string() + ": " + failed.message());
+  }
+  if (failed) return unavailable(input_dir + ": " + failed.message());
+  std::sort(files.begin(), files.end());
+  const Json text = {{"version", 1},
+                     {"input", input_dir},
+                     {"format", std::string(name(options.format))},
+                     {"group_size", options.group},
+                     {"shard_bytes", options.shard_bytes},
+                     {"patterns", options.pattern_texts},
+                     {"shards", plan.shards.size()},
+                     {"bytes_out", plan.bytes_out},
+                     {"files", std::move(files)}};
+  return dump_json(text) + "\n";
+}
+
+Result<ProgressRecord> ProgressRecord::open(const std::string& dir, const std::string& plan_text) {
+  TRY_OK(make_folder(dir));
+  const std::string folder = dir + kRecordFolder;
+  const bool is_new = !fs::exists(folder);
+  if (is_new && !TRY(is_empty_folder(dir))) {
+    return invalid_argument(dir +
+                            ": is not empty, and what is there was not begun by this command: "
+                            "nothing is overwritten");
+  }
+  TRY_OK(make_folder(folder));
+  const int lock = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (lock < 0) return unavailable(folder + ": " + std::strerror(errno));
+  ProgressRecord record(dir, lock);
+  if (::flock(lock, LOCK_EX | LOCK_NB) != 0) {
+    return unavailable(dir + ": another process is writing there");
+  }
+  const std::string path = folder + kPlanFile;
+  const Result<std::string> before = read_text_file(path, kPlanBytesMax);
+  if (!before.ok() && before.error().code != ErrorCode::not_found) return before.error();
+  if (!before.ok()) {
+    TRY_OK(write_text_file(path, plan_text));
+  } else if (before.value() != plan_text) {
+    return invalid_argument(dir + ": was begun with other options or another input (" + path +
+                            "): go on with those, or remove the folder");
+  }
+  return record;
+}
+
+ProgressRecord::ProgressRecord(ProgressRecord&& other) noexcept
+    : dir_(std::move(other.dir_)), lock_(std::exchange(other.lock_, -1)) {}
+
+ProgressRecord::~ProgressRecord() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+std::string ProgressRecord::record_path(const OutputShard& shard) const {
+  return dir_ + kRecordFolder + "/" + shard.file_name + ".json";
+}
+
+Result<std::optional<std::vector<QuantisationError>>> ProgressRecord::read_shard(
+    const OutputShard& shard) const {
+  using Found = std::optional<std::vector<QuantisationError>>;
+  const std::string file = dir_ + "/" + shard.file_name;
+  std::error_code failed;
+  if (!fs::exists(file, failed)) return Found();
+  if (static_cast<int64_t>(fs::file_size(file, failed)) != shard.bytes || failed) {
+    return corruption(format("%s: is not of the %lld bytes that it was written with", file.c_str(),
+                             static_cast<long long>(shard.bytes)));
+  }
+  const std::string path = record_path(shard);
+  const std::string text = TRY(read_text_file(path, kRecordBytesMax));
+  const Json record =
+      TRY(parse_json(text, {.bytes_max = kRecordBytesMax, .nodes_max = 10'000'000}));
+  if (!record.is_array() || record.size() != shard.jobs.size()) {
+    return corruption(path + ": does not fit the plan");
+  }
+  std::vector<QuantisationError> errors;
+  for (const Json& entry : record) {
+    const std::optional<QuantisationError> error = read_error(entry);
+    if (!error) return corruption(path + ": an entry is not of six numbers");
+    errors.push_back(*error);
+  }
+  return Found(std::move(errors));
+}
+
+Status ProgressRecord::write_shard(const OutputShard& shard,
+                                   const std::vector<QuantisationError>& errors) const {
+  Json record = Json::array();
+  for (const QuantisationError& error : errors) record.push_back(to_json(error));
+  const std::string path = record_path(shard);
+  std::error_code failed;
+  fs::remove(path, failed);  // of a run that was killed just before its shard got its name
+  return write_new_file(path, dump_json(record) + "\n");
+}
+
+Status ProgressRecord::remove() {
+  std::error_code failed;
+  fs::remove_all(dir_ + kRecordFolder, failed);
+  if (failed) return unavailable(dir_ + kRecordFolder + ": " + failed.message());
+  return sync_folder(dir_);
+}
+
+}  // namespace quire
