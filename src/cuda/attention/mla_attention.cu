@@ -221,6 +221,7 @@ __device__ void update_softmax(const Params& p, const Shared<kHeadTiles>& s, int
       s.low[head * kWeightRow + token] = __float2bfloat16_rn(weight - __bfloat162float(high));
     }
     sum = warp_sum(sum);
+    __syncwarp();  // all lanes have read what is about to change
     if (lane == 0) {
       const float shrink = expf(before - largest);
       s.shrink[head] = shrink;

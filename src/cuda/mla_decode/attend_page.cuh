@@ -100,9 +100,10 @@ __device__ inline void convert_query(std::byte* row) {
     pair[i] = words[kWarpSize * i];
     most = __hmax2(most, __habs2(*reinterpret_cast<const bf16x2*>(&pair[i])));
   }
-  const float largest = warp_max(fmaxf(__low2float(most), __high2float(most)));
+  const float of_lane = fmaxf(__low2float(most), __high2float(most));
+  const uint32_t largest = __reduce_max_sync(kFullWarp, __float_as_uint(of_lane));
   // 0, infinity and denormals have no exponent to speak of, and need none.
-  const int exponent = min(14 - (static_cast<int>(__float_as_uint(largest) >> 23) - 127), 126);
+  const int exponent = min(14 - (static_cast<int>(largest >> 23) - 127), 126);
   const bf16x2 power = __float2bfloat162_rn(power_of_two(exponent));
 #pragma unroll
   for (int i = 0; i < kWords; ++i) words[kWarpSize * i] = to_f16(pair[i], power);

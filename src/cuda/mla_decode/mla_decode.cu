@@ -51,7 +51,10 @@ struct Shared {
   Barrier full[kGroups][kStages];
   Barrier query[kStages];  // the same, of a query: both groups wait for it
   Barrier empty[kStages];
-  Barrier taken;  // the sums of group 1, by group 0
+  // Group 1 has left its sums; group 0 has taken them. Every thread arrives for itself, as
+  // racecheck wants it (docs/kernels/mla_decode.md): once a part, which costs nothing.
+  Barrier left;
+  Barrier taken;
 };
 
 // A place in the ring of stages, and which time round.
@@ -152,14 +155,6 @@ struct LeftSums {
   float4 out[kSumVectors];
   float2 softmax[kHeadTile];  // {largest, total}
 };
-
-// Group 1 has left its sums; group 0 waits for them.
-__device__ inline void sums_left() {
-  asm volatile("bar.arrive 4, %0;" ::"n"(kGroups * kGroupThreads) : "memory");
-}
-__device__ inline void wait_for_sums() {
-  asm volatile("bar.sync 4, %0;" ::"n"(kGroups * kGroupThreads) : "memory");
-}
 
 // A group that is done with a part: totals over all of its tokens, sums in their true size.
 __device__ inline void finish_sums(int group, GroupExchange* exchange, Sums* sums) {
@@ -308,7 +303,7 @@ __device__ void consume(const Params& p, Shared<kFormat>& s, const Share& share,
   Turn<PageShape<kFormat>::kStages> turn;
   uint32_t phases = 0;   // of this group's `full`, a bit a stage
   uint32_t queries = 0;  // of `query`
-  uint32_t merges = 0;   // of group 1
+  uint32_t merges = 0;   // parts of which group 1 left sums
   Query query;
   PartWalk walk(p.plan, share);
   Part part;
@@ -355,18 +350,18 @@ __device__ void consume(const Params& p, Shared<kFormat>& s, const Share& share,
         barrier_wait(&s.taken, (merges & 1) ^ 1);
         leave_sums(sums, thread, power, left);
         fence_async_proxy();
-        sums_left();
+        barrier_arrive(&s.left);
         ++merges;
         continue;
       }
       constexpr int kStages = PageShape<kFormat>::kStages;
       const int behind = n_pages % 2 == 0 ? 1 : 2;  // how long ago that page was
       const int stage = (turn.stage + 2 * kStages - behind) % kStages;
-      wait_for_sums();
+      barrier_wait(&s.left, merges++ & 1);
       take_sums(*reinterpret_cast<const LeftSums*>(s.pages[stage]), thread, power, &sums);
       power = 1;
       leave_page(&s.empty[stage]);
-      if (lane == 0) barrier_arrive(&s.taken);
+      barrier_arrive(&s.taken);
     }
     write_sums<kFormat>(p, part, head_group, power, sums);
   }
@@ -412,7 +407,8 @@ __global__ __launch_bounds__(kThreads, 1) void mla_decode_kernel(const __grid_co
       barrier_init(&s.query[i], 1);
       barrier_init(&s.empty[i], kGroups * kGroupWarps);
     }
-    barrier_init(&s.taken, kGroupWarps);
+    barrier_init(&s.left, kGroupThreads);
+    barrier_init(&s.taken, kGroupThreads);
     barrier_init_done();
   }
   prefetch_inputs(p);

@@ -67,25 +67,16 @@ struct Shared {
   float score_scale[kStages][kPageTokens];
   float rope_ratio[kStages][kPageTokens];
   float latent_scale[kStages][kPageTokens];
+  // Every thread that brought or used a stage arrives for itself, so that racecheck can follow
+  // (docs/kernels/mla_prefill.md).
+  Barrier full[kStages];
+  Barrier empty[kStages];
   Tile tile;
 };
 constexpr size_t kSharedBytes = sizeof(Shared) + 1024;  // dynamic memory is aligned to 16 only
 
-// The producer hands a stage to one group of consumers, or gets it back. Barriers of threads (bar),
-// one for each stage, group and way; 0 is __syncthreads.
-enum class Handover : int { full, empty };
-
-__device__ int handover_of(Handover way, int stage, int group) {
-  return 1 + (way == Handover::full ? 0 : kStages * kConsumers) + stage * kConsumers + group;
-}
-__device__ void handover_arrive(Handover way, int stage, int group) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(handover_of(way, stage, group)), "n"(2 * kGroupThreads)
-               : "memory");
-}
-__device__ void handover_wait(Handover way, int stage, int group) {
-  asm volatile("bar.sync %0, %1;" ::"r"(handover_of(way, stage, group)), "n"(2 * kGroupThreads)
-               : "memory");
-}
+// Which time round a stage is used, as the parity of its barriers' phases.
+__device__ uint32_t phase_of(int turn) { return static_cast<uint32_t>(turn / kStages) & 1; }
 
 // Where value `column` of a stored row lies in a tile; rope begins in the last panel.
 __device__ int offset_of(const Params& p, int row, int column) {
@@ -265,9 +256,7 @@ __device__ void produce(const Params& p, const Work& w, Shared& s) {
     const int stage = turn % kStages;
     const int64_t physical = min(max(int64_t{table[page]}, int64_t{0}), p.kv.n_pages - 1);
     const PageCopy copy{p.kv.block(physical), w.count(page), s.page[stage]};
-    for (int group = 0; turn >= kStages && group < kConsumers; ++group) {
-      handover_wait(Handover::empty, stage, group);
-    }
+    barrier_wait(&s.empty[stage], phase_of(turn) ^ 1);
     if (kFormat != KvFormat::bf16 && thread < kPageTokens) load_scales(p, copy, thread, s, stage);
     if (!p.kv_is_aligned) {
       copy_by_value<kFormat>(p, copy);
@@ -278,7 +267,7 @@ __device__ void produce(const Params& p, const Work& w, Shared& s) {
       copy_e4m3(p, copy);
     }
     fence_async_proxy();
-    for (int group = 0; group < kConsumers; ++group) handover_arrive(Handover::full, stage, group);
+    barrier_arrive(&s.full[stage]);
   }
 }
 
@@ -438,11 +427,11 @@ __device__ void consume(const Params& p, const Work& w, Shared& s) {
     q.row[half] = 16 * (warp_of_thread() % 4) + lane_of_thread() / 4 + 8 * half;
     q.position[half] = min(w.first_position + q.row[half] / w.n_heads, w.last_position());
   }
-  const int group = static_cast<int>(threadIdx.x / kGroupThreads);
   float sum[128] = {};
   for (int page = w.page_begin; page < w.page_end; ++page) {
-    const int stage = (page - w.page_begin) % kStages;
-    handover_wait(Handover::full, stage, group);
+    const int turn = page - w.page_begin;
+    const int stage = turn % kStages;
+    barrier_wait(&s.full[stage], phase_of(turn));
     float weight[32];
     compute_scores<kFormat>(p, s, stage, weight);
     const int first_key = page * kPageTokens;
@@ -453,7 +442,7 @@ __device__ void consume(const Params& p, const Work& w, Shared& s) {
       for (int i = 0; i < 128; ++i) sum[i] *= i / 2 % 2 == 0 ? shrink.x : shrink.y;
     }
     add_values<kFormat>(s, stage, weight, sum);
-    if (page + kStages < w.page_end) handover_arrive(Handover::empty, stage, group);
+    barrier_arrive(&s.empty[stage]);
   }
   store(p, w, q, sum);
 }
@@ -473,6 +462,13 @@ __global__ __launch_bounds__(kThreads,
     // The longest first: blocks that start late are short.
     const Tile tile = p.tiles.find(static_cast<int32_t>(gridDim.x - 1 - blockIdx.x));
     if (lane_of_thread() == 0) s.tile = tile;
+  }
+  if (threadIdx.x == kWarpSize) {
+    for (int stage = 0; stage < kStages; ++stage) {
+      barrier_init(&s.full[stage], kGroupThreads);
+      barrier_init(&s.empty[stage], kConsumers * kGroupThreads);
+    }
+    barrier_init_done();
   }
   clear(s.query, kTileBytes * (1 + kStages));  // the pages follow the queries
   __syncthreads();
