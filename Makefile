@@ -6,6 +6,7 @@
 #   make build           build/quire and the tests, no sanitizers
 #   make setup           the Debian packages of tools/setup/packages.txt
 #   make bench           the CPU figures of docs/benchmarks.md
+#   make mutants         wrong edits of the code, one by one, and which tests notice; no part of CI
 
 ONCE ?= 0
 PORT ?= 30000
@@ -14,7 +15,7 @@ SIM_SEEDS ?= 80000
 LOAD_SECONDS ?= 20
 VENV := build/venv
 .DEFAULT_GOAL := build
-.PHONY: setup build demo test lint test-cpu test-sim test-e2e test-asan test-tsan test-fuzz test-cuda bench
+.PHONY: setup build demo test lint test-cpu test-sim test-e2e test-asan test-tsan test-fuzz test-cuda bench mutants
 
 setup:
 	@tools/setup/install.sh
@@ -44,6 +45,7 @@ test: setup
 lint:
 	python3 tools/tidy/tidy.py
 	python3 tools/tidy/tidy_test.py
+	python3 tests/mutants/run.py --check
 	git ls-files -z '*.h' '*.cc' '*.cu' '*.cuh' | xargs -0 clang-format --dry-run -Werror
 
 test-cpu:
@@ -91,6 +93,9 @@ test-cuda:
 	@if [ -d src/cuda ] && command -v nvcc >/dev/null 2>&1; then \
 	  cmake --preset cuda -DQUIRE_TESTS=OFF && cmake --build --preset cuda --target quire_cuda; \
 	else echo "test-cuda: no CUDA sources or no nvcc here: left out"; fi
+
+mutants: setup
+	python3 tests/mutants/run.py
 
 bench: build
 	build/quire bench offline --model-path models/kimi-nano --input-len 128 --output-len 128
