@@ -23,6 +23,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kRecordFolder = "/.compress";
+// The record on its way out: under this name nobody reads it.
+constexpr const char* kRemovedFolder = "/.compress-removed";
 constexpr const char* kPlanFile = "/plan.json";
 constexpr size_t kPlanBytesMax = size_t{16} << 20;
 constexpr size_t kRecordBytesMax = size_t{256} << 20;
@@ -89,6 +91,8 @@ Result<std::string> describe_plan(const CompressPlan& plan, const std::string& i
 Result<ProgressRecord> ProgressRecord::open(const std::string& dir, const std::string& plan_text) {
   TRY_OK(make_folder(dir));
   const std::string folder = dir + kRecordFolder;
+  std::error_code failed;
+  fs::remove_all(dir + kRemovedFolder, failed);  // of a run that was killed at its very end
   const bool is_new = !fs::exists(folder);
   if (is_new && !TRY(is_empty_folder(dir))) {
     return invalid_argument(dir +
@@ -162,9 +166,12 @@ Status ProgressRecord::write_shard(const OutputShard& shard,
 }
 
 Status ProgressRecord::remove() {
+  // In one step: half a record would be one that says nothing.
   std::error_code failed;
-  fs::remove_all(dir_ + kRecordFolder, failed);
+  fs::rename(dir_ + kRecordFolder, dir_ + kRemovedFolder, failed);
   if (failed) return unavailable(dir_ + kRecordFolder + ": " + failed.message());
+  fs::remove_all(dir_ + kRemovedFolder, failed);
+  if (failed) return unavailable(dir_ + kRemovedFolder + ": " + failed.message());
   return sync_folder(dir_);
 }
 
