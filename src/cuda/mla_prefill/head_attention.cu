@@ -156,9 +156,9 @@ __device__ void start_values(const MmaA (&weight)[8], const std::byte* value, fl
   wgmma_fence();
 #pragma unroll
   for (int k = 0; k < kKeyBlock / 16; ++k) {
-    wgmma_m64n128k16(sum, weight[k],
-                     operand_of_columns(value + 16 * k * kPanelRowBytes, kPanelBytes),
-                     Sum::goes_on);
+    wgmma_m64n128k16<OperandOf::columns>(
+        sum, weight[k], operand_of_columns(value + 16 * k * kPanelRowBytes, kPanelBytes),
+        Sum::goes_on);
   }
   wgmma_commit();
 }

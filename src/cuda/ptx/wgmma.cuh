@@ -89,7 +89,11 @@ __device__ inline void wgmma_m64n128k16(float (&d)[64], uint64_t a, uint64_t b, 
       : "l"(a), "l"(b), "r"(static_cast<int>(sum)));
 }
 
-// A[64, 16] from registers, B[16, n] from shared memory: operand_of_columns.
+// How B lies in shared memory: operand_of_rows, or operand_of_columns.
+enum class OperandOf : int { rows = 0, columns = 1 };
+
+// A[64, 16] from registers.
+template <OperandOf kB>
 __device__ inline void wgmma_m64n128k16(float (&d)[64], const MmaA& a, uint64_t b, Sum sum) {
   asm volatile(
       "{.reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned"
@@ -98,11 +102,14 @@ __device__ inline void wgmma_m64n128k16(float (&d)[64], const MmaA& a, uint64_t 
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
       "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
       "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, p, 1, 1, 1;}"
+      "{%64, %65, %66, %67}, %68, p, 1, 1, %70;}"
       : QUIRE_WGMMA_D8(0), QUIRE_WGMMA_D8(8), QUIRE_WGMMA_D8(16), QUIRE_WGMMA_D8(24),
         QUIRE_WGMMA_D8(32), QUIRE_WGMMA_D8(40), QUIRE_WGMMA_D8(48), QUIRE_WGMMA_D8(56)
-      : "r"(a.a0), "r"(a.a1), "r"(a.a2), "r"(a.a3), "l"(b), "r"(static_cast<int>(sum)));
+      : "r"(a.a0), "r"(a.a1), "r"(a.a2), "r"(a.a3), "l"(b), "r"(static_cast<int>(sum)),
+        "n"(static_cast<int>(kB)));
 }
+
+// A[64, 16] from registers, B[16, n] from shared memory: operand_of_columns.
 __device__ inline void wgmma_m64n256k16(float (&d)[128], const MmaA& a, uint64_t b, Sum sum) {
   asm volatile(
       "{.reg .pred p; setp.ne.b32 p, %133, 0; wgmma.mma_async.sync.aligned"
@@ -158,17 +165,7 @@ __device__ inline void wgmma_of_rows(float (&d)[48], const MmaA& a, uint64_t b, 
       : "r"(a.a0), "r"(a.a1), "r"(a.a2), "r"(a.a3), "l"(b), "r"(static_cast<int>(sum)));
 }
 __device__ inline void wgmma_of_rows(float (&d)[64], const MmaA& a, uint64_t b, Sum sum) {
-  asm volatile(
-      "{.reg .pred p; setp.ne.b32 p, %69, 0; wgmma.mma_async.sync.aligned"
-      ".m64n128k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
-      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
-      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
-      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63}, "
-      "{%64, %65, %66, %67}, %68, p, 1, 1, 0;}"
-      : QUIRE_WGMMA_D8(0), QUIRE_WGMMA_D8(8), QUIRE_WGMMA_D8(16), QUIRE_WGMMA_D8(24),
-        QUIRE_WGMMA_D8(32), QUIRE_WGMMA_D8(40), QUIRE_WGMMA_D8(48), QUIRE_WGMMA_D8(56)
-      : "r"(a.a0), "r"(a.a1), "r"(a.a2), "r"(a.a3), "l"(b), "r"(static_cast<int>(sum)));
+  wgmma_m64n128k16<OperandOf::rows>(d, a, b, sum);
 }
 
 #undef QUIRE_WGMMA_D8
