@@ -177,8 +177,12 @@ TEST_P(MoeTest, ExpertsMatchTheReference) {
 
 TEST_P(MoeTest, OneExpertMayTakeEveryToken) {
   Rng rng(43);
-  for (const int64_t n_tokens : {40, 200}) {
-    const MoeCase c{n_tokens, 256, 128, 9, 1, WeightFormat::int4_group, 32};
+  struct Shape {
+    int64_t n_tokens, top_k;
+  };
+  // One that a token chooses more than once counts as often.
+  for (const Shape& s : {Shape{8, 1}, Shape{5, 3}, Shape{40, 1}, Shape{200, 1}}) {
+    const MoeCase c{s.n_tokens, 256, 128, 9, s.top_k, WeightFormat::int4_group, 32};
     SCOPED_TRACE(describe(c));
     Experts experts(rng, c);
     const auto bank = experts.pack(backend());

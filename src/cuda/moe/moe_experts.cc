@@ -1,7 +1,8 @@
 // moe_experts: lists of tokens by expert, gate and up, down, weighted sum.
 //
-// Few tokens take the decode kernels, which give a row the same bits in any batch, 64 a turn; many
-// take those that work on tiles of tokens. A deterministic context always takes the first.
+// A handful of tokens takes two launches of their own; few take the decode kernels, which give a
+// row the same bits in any batch, 64 a turn; many take those that work on tiles of tokens. A
+// deterministic context always takes the decode kernels.
 #include <algorithm>
 
 #include "base/bytes.h"
@@ -13,8 +14,10 @@
 #include "cuda/moe/expert_lists.h"
 #include "cuda/moe/expert_prefill.h"
 #include "cuda/moe/expert_sum.h"
+#include "cuda/moe/few_experts.h"
 #include "cuda/moe/input_order.h"
 #include "cuda/tune/experts_plan.h"
+#include "cuda/tune/few_experts_plan.h"
 
 namespace quire::cuda {
 
@@ -197,6 +200,58 @@ void run_decode(const Context& context, const ops::MoeExperts& args, const Exper
                                .weights = args.weights});
 }
 
+BatchBits batch_bits(const Context& context) {
+  return context.deterministic ? BatchBits::must_not : BatchBits::may_differ;
+}
+
+FewExpertsPlan plan_few(const Context& context, const ops::MoeExperts& args) {
+  const auto& bank = static_cast<const DeviceExpertBank&>(*args.bank);
+  const ops::ExpertShape& shape = bank.shape();
+  const PackedMatrix& shared = bank.shared().gate_up;
+  const bool is_rounded = args.activation == Activation::fp8_group128 &&
+                          (bank.routed().gate_up.format == WeightFormat::fp8_block128 ||
+                           shared.format == WeightFormat::fp8_block128);
+  if (is_rounded) return {};
+  return plan_few_experts({.n_tokens = args.x[0],
+                           .top_k = args.experts[1],
+                           .hidden = args.x[1],
+                           .inner = shape.inner,
+                           .shared_inner = shape.shared_inner,
+                           .shared_tiles = int64_t{shared.n_groups} * kGroupTiles,
+                           .shared_steps = shared.n_steps,
+                           .n_sms = context.n_sms,
+                           .bits = batch_bits(context)});
+}
+
+void run_few(const Context& context, const ops::MoeExperts& args, const FewExpertsPlan& plan) {
+  const auto& bank = static_cast<const DeviceExpertBank&>(*args.bank);
+  const int64_t gated_stride = round_up(bank.shape().inner, kVector);
+  const int64_t gated = args.experts.size() * gated_stride;
+  Workspace& workspace = *context.workspace;
+  workspace.begin(Workspace::bytes_of<Bf16>(gated) +
+                  Workspace::bytes_of<Bf16>(args.x[0] * round_up(args.x[1], kVector)) +
+                  Workspace::bytes_of<float>(plan.shared_sums));
+  const View<const Bf16, 2> x = with_whole_vectors(context, args.x);
+  const FewExperts experts{.routed = bank.routed(),
+                           .shared = bank.shared(),
+                           .choice = {.experts = args.experts.data,
+                                      .weights = args.weights.data,
+                                      .experts_stride = args.experts.stride[0],
+                                      .weights_stride = args.weights.stride[0],
+                                      .n_tokens = static_cast<int>(args.x[0]),
+                                      .top_k = static_cast<int>(args.experts[1])},
+                           .x = input_of(context, x, Activation::bf16),
+                           .gated = workspace.take<Bf16>(gated),
+                           .gated_stride = gated_stride,
+                           .shared_sums = workspace.take<float>(plan.shared_sums),
+                           .shared_parts = static_cast<int>(plan.shared_parts),
+                           .out = args.out.data,
+                           .out_stride = args.out.stride[0],
+                           .width = static_cast<int>(args.x[1])};
+  launch_few_gate_up(context, plan, experts);
+  launch_few_down(context, plan, experts);
+}
+
 // The outputs are taken in parts, so that the partial sums of all pairs need not be kept at once.
 void run_prefill(const Context& context, const ops::MoeExperts& args, const ExpertsPlan& plan) {
   const int64_t n_pairs = args.experts.size();
@@ -240,13 +295,14 @@ void run_prefill(const Context& context, const ops::MoeExperts& args, const Expe
 }  // namespace
 
 void moe_experts(const Context& context, const ops::MoeExperts& args) {
+  const FewExpertsPlan few = plan_few(context, args);
+  if (few.fits) return run_few(context, args, few);
   const ops::ExpertShape& shape = args.bank->shape();
-  const ExpertsPlan plan =
-      plan_experts({.n_tokens = args.x[0],
-                    .top_k = args.experts[1],
-                    .n_experts = shape.n_experts,
-                    .hidden = shape.hidden,
-                    .bits = context.deterministic ? BatchBits::must_not : BatchBits::may_differ});
+  const ExpertsPlan plan = plan_experts({.n_tokens = args.x[0],
+                                         .top_k = args.experts[1],
+                                         .n_experts = shape.n_experts,
+                                         .hidden = shape.hidden,
+                                         .bits = batch_bits(context)});
   if (plan.turn_tokens == 0) return run_prefill(context, args, plan);
   for (int64_t begin = 0; begin < args.x[0]; begin += plan.turn_tokens) {
     const int64_t n = std::min(plan.turn_tokens, args.x[0] - begin);
