@@ -12,6 +12,7 @@ void add_bench_command(CLI::App& app, ExitCode* exit_code) {
   add_bench_decode(*bench, exit_code);
   add_bench_prefill(*bench, exit_code);
   add_bench_capacity(*bench, exit_code);
+  add_bench_integrity(*bench, exit_code);
   add_bench_serve(*bench, exit_code);
 }
 

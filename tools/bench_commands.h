@@ -11,6 +11,7 @@ void add_bench_op(CLI::App& bench, ExitCode* exit_code);
 void add_bench_decode(CLI::App& bench, ExitCode* exit_code);
 void add_bench_prefill(CLI::App& bench, ExitCode* exit_code);
 void add_bench_capacity(CLI::App& bench, ExitCode* exit_code);
+void add_bench_integrity(CLI::App& bench, ExitCode* exit_code);
 void add_bench_serve(CLI::App& bench, ExitCode* exit_code);
 
 }  // namespace quire

@@ -64,17 +64,22 @@ Result<SyntheticPool> SyntheticPool::make(Backend& backend, int64_t bytes) {
 }
 
 Status SyntheticPool::fill(Backend& backend, const KvPageLayout& layout) {
+  return fill_with_random_rows(backend,
+                               {.data = data(), .n_pages = pages(layout), .layout = &layout});
+}
+
+Status fill_with_random_rows(Backend& backend, const PoolPages& pool) {
+  const KvPageLayout& layout = *pool.layout;
   const bool is_fp8 = layout.format == KvFormat::fp8_e4m3_584;
   const RandomKind kind = is_fp8 ? RandomKind::e4m3 : RandomKind::normal_bf16;
-  const int64_t n_pages = pages(layout);
   const int64_t n_columns = layout.page_bytes / element_bytes(kind);
-  ops::random_fill(backend, {.out = data(),
+  ops::random_fill(backend, {.out = pool.data,
                              .values = {.kind = kind,
-                                        .n_rows = n_pages,
+                                        .n_rows = pool.n_pages,
                                         .n_columns = n_columns,
                                         .stride = n_columns,
                                         .seed = kSeed}});
-  return is_fp8 ? fill_scales(backend, data(), layout, n_pages) : Status{};
+  return is_fp8 ? fill_scales(backend, pool.data, layout, pool.n_pages) : Status{};
 }
 
 int64_t SyntheticShape::pages_per_row() const {

@@ -30,6 +30,9 @@ class SyntheticPool {
   Buffer memory_;
 };
 
+// Random rows in every page of a pool. Errors: resource_exhausted.
+Status fill_with_random_rows(Backend& backend, const PoolPages& pool);
+
 struct SyntheticShape {
   int32_t n_rows = 0;
   int32_t row_tokens = 1;      // new tokens of each row, in this step
