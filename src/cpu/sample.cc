@@ -208,8 +208,13 @@ ops::SampledRow sample_row(const SamplerRow& row, const Lists& lists, float* log
   const float most = largest(logits, n);
   if (most == kMinusInfinity) return refused(ops::SampleVerdict::dead_end);
   ops::SampledRow out{.verdict = static_cast<int32_t>(ops::SampleVerdict::ok)};
-  out.token =
-      row.temperature == 0 ? first_of(logits, n, most) : draw(row, logits, n, most, scratch);
+  if (row.given >= 0) {
+    out.token = row.given;
+  } else if (row.temperature == 0) {
+    out.token = first_of(logits, n, most);
+  } else {
+    out.token = draw(row, logits, n, most, scratch);
+  }
   const double total = exp_row(logits, n, most, 1.0F, scratch.take<float>(n));
   const float log_total = most + static_cast<float>(std::log(total));
   out.logprob = logits[out.token] - log_total;

@@ -1,5 +1,7 @@
 #include "engine/batch.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace quire {
@@ -27,6 +29,18 @@ void fill_sampler(const Sequence& sequence, int32_t vocab_size, SamplerPlan* pla
   }
 }
 
+// The prompt's next token after each of the row's tokens that has one, when they are asked for.
+void fill_targets(const Sequence& sequence, StepRow* row) {
+  row->targets.clear();
+  row->target_tops = sequence.request.prompt_logprobs.value_or(0);
+  if (!sequence.wants_scores()) return;
+  const int32_t end = std::min(row->first_position + static_cast<int32_t>(row->tokens.size()),
+                               sequence.n_prompt - 1);
+  for (int32_t i = row->first_position; i < end; ++i) {
+    row->targets.push_back(sequence.tokens[static_cast<size_t>(i) + 1]);
+  }
+}
+
 }  // namespace
 
 void fill_row(const Sequence& sequence, const ScheduledRow& scheduled,
@@ -48,6 +62,7 @@ void fill_row(const Sequence& sequence, const ScheduledRow& scheduled,
   row->sampler.prompt.clear();
   row->sampler.generated.clear();
   row->sampler.mask.clear();
+  fill_targets(sequence, row);
   if (scheduled.samples) fill_sampler(sequence, vocab_size, &row->sampler);
 }
 

@@ -280,7 +280,11 @@ std::optional<Failure> Engine::State::check_result(Sequence& sequence, const Ste
     return found(IntegrityCheck::coverage, "the pages of a step were not all compared", sequence);
   }
   const int32_t end = row.first_position + static_cast<int32_t>(row.tokens.size());
-  if (result.accepted != end || static_cast<int32_t>(result.tokens.size()) != row.n_logits) {
+  const auto is_target = [](const SampledLogprob& score, Token token) {
+    return score.token == token;
+  };
+  if (result.accepted != end || static_cast<int32_t>(result.tokens.size()) != row.n_logits ||
+      !std::ranges::equal(result.scores, row.targets, is_target)) {
     return Failure{FailureKind::internal, corruption("a step's result has the wrong length")};
   }
   for (const SampledLogprob& sampled : result.tokens) {
@@ -297,6 +301,20 @@ std::optional<Failure> Engine::State::check_result(Sequence& sequence, const Ste
     return integrity_failure(status.error().message);
   }
   return std::nullopt;
+}
+
+void Engine::State::take_scores(Sequence& sequence, const StepRow& row,
+                                const StepRowResult& result) {
+  RequestOutput output = output_of(sequence);
+  int32_t position = row.first_position;
+  for (const SampledLogprob& score : result.scores) {
+    // A prompt that was preempted is computed again, and told once.
+    if (++position != sequence.n_scored) continue;
+    output.prompt_tokens_scored.push_back(
+        {.token = score.token, .logprob = score.logprob, .top = score.top});
+    ++sequence.n_scored;
+  }
+  if (!output.prompt_tokens_scored.empty()) sequence.sink->on_output(std::move(output));
 }
 
 void Engine::State::take_token(Sequence& sequence, const SampledLogprob& sampled) {
@@ -364,8 +382,9 @@ void Engine::State::complete(InFlight done) {
   // Before tokens are taken: a request that ends now leaves its full pages to others.
   pages.seal_full(good, executor);
   for (size_t i = 0; i < good.size(); ++i) {
-    const std::vector<SampledLogprob>& tokens = result.rows[good_rows[i]].tokens;
-    if (!tokens.empty()) take_token(*good[i], tokens.front());
+    const StepRowResult& row = result.rows[good_rows[i]];
+    take_scores(*good[i], done.plan.rows[good_rows[i]], row);
+    if (!row.tokens.empty()) take_token(*good[i], row.tokens.front());
   }
   spare_plans.push_back(std::move(done.plan));
 }

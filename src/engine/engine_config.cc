@@ -48,6 +48,11 @@ Status check_request(const EngineConfig& config, const GenerateRequest& request)
     return invalid_argument(format("logit_bias: expected at most %d entries, found %zu",
                                    kLogitBiasMax, request.sampling.logit_bias.size()));
   }
+  if (request.prompt_logprobs &&
+      (*request.prompt_logprobs < 0 || *request.prompt_logprobs > kTopLogprobsMax)) {
+    return invalid_argument(format("prompt_logprobs: expected 0 to %d, found %d", kTopLogprobsMax,
+                                   *request.prompt_logprobs));
+  }
   if (request.grammar && request.grammar->vocab_size() > config.vocab_size) {
     return invalid_argument(format("the grammar knows %d tokens, the model %d",
                                    request.grammar->vocab_size(), config.vocab_size));

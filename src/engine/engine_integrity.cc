@@ -29,7 +29,7 @@ bool Engine::State::may_retry(const Sequence& sequence, const Failure& failure, 
   if (sequence.retries >= config.integrity_retries) return false;
   // Tokens of steps that passed every check stay as they are, and the answer goes on after them.
   // Those that damaged content may have made cannot be taken back.
-  return sent == Sent::verified || sequence.n_generated() == 0;
+  return sent == Sent::verified || !sequence.has_told();
 }
 
 // As a preemption does, but nothing that was computed is trusted again.

@@ -74,6 +74,7 @@ struct Engine::State {
   Sequence* find_try(const StepRow& row);
   // A row whose request has ended or begun again: its page must not have changed hands.
   void note_late(const StepRow& row, const StepRowResult& result);
+  void take_scores(Sequence& sequence, const StepRow& row, const StepRowResult& result);
   void take_token(Sequence& sequence, const SampledLogprob& sampled);
 
   // Endings.

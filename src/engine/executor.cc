@@ -17,6 +17,12 @@ Status check_tokens(const StepRow& row, const PlanLimits& limits) {
                                      source.literal, limits.vocab_size - 1));
     }
   }
+  for (const Token target : row.targets) {
+    if (0 <= target && target < limits.vocab_size) continue;
+    return invalid_argument(format("request %llu: target %d: expected 0 to %d",
+                                   static_cast<unsigned long long>(row.request.value), target,
+                                   limits.vocab_size - 1));
+  }
   return {};
 }
 
@@ -32,6 +38,12 @@ Status check_row(const StepRow& row, const PlanLimits& limits) {
                                    row.n_logits, row.tokens.size()));
   }
   if (row.n_logits > 1) return unsupported("a row with more than one logit row");
+  if (row.targets.size() + static_cast<size_t>(row.n_logits) > row.tokens.size() ||
+      row.target_tops < 0 || row.target_tops > kTopLogprobsMax) {
+    return invalid_argument(format("request %llu: %zu targets with %d alternatives, of %zu tokens",
+                                   request, row.targets.size(), row.target_tops,
+                                   row.tokens.size()));
+  }
   if (static_cast<int64_t>(row.pages.size()) > limits.pages_max ||
       static_cast<int64_t>(row.pages.size()) * limits.page_tokens < end) {
     return invalid_argument(format("request %llu: %zu pages for %lld tokens", request,

@@ -26,6 +26,9 @@ struct GenerateRequest {
   std::vector<Token> stop_tokens;      // ends the request; the stop token is reported
   std::optional<ToolGrammar> grammar;  // restricts the tokens that may be chosen
   TenantSalt tenant{};
+  // Set: the log-probability of every token of the prompt after the first is wanted, with as many
+  // alternatives, [0, kTopLogprobsMax]. No cached page is used for such a prompt.
+  std::optional<int32_t> prompt_logprobs;
 };
 
 enum class FinishReason : uint8_t {
@@ -48,6 +51,9 @@ struct GeneratedToken {
 struct RequestOutput {
   RequestId request;
   std::vector<GeneratedToken> tokens;
+  // The next tokens of the prompt, from the second on, when they were asked for. All of them come
+  // before the first of `tokens`.
+  std::vector<GeneratedToken> prompt_tokens_scored;
   std::optional<FinishReason> finish;  // the last output of a request has it
   FailureKind failure = FailureKind::none;
   std::optional<Error> error;

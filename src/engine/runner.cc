@@ -58,11 +58,13 @@ Status ModelExecutor::allocate_all() {
   const int64_t page_bytes = model_.kv_layout().page_bytes;
   pool_ = TRY(allocate(backend_, int64_t{limits_.n_pages} * page_bytes, "KV pool"));
   const int64_t inputs_bytes = step_inputs_bytes_max(limits_);
-  const int64_t results_bytes = sampled_at() + limits_.rows_max * int64_t{sizeof(ops::SampledRow)};
+  const int64_t results_bytes =
+      sampled_at() + limits_.tokens_max * int64_t{sizeof(ops::SampledRow)};
   const int64_t kept_bytes = kRecentSteps * limits_.rows_max * int64_t{sizeof(Token)};
   inputs_ = TRY(allocate(backend_, inputs_bytes, "inputs of a step"));
   results_ = TRY(allocate(backend_, results_bytes, "results of a step"));
   kept_ = TRY(allocate(backend_, kept_bytes, "sampled tokens"));
+  scored_ = TRY(allocate(backend_, limits_.rows_max * int64_t{sizeof(Token)}, "scored tokens"));
   state_ = TRY(allocate(backend_, ops::kStepStateWords * int64_t{sizeof(uint64_t)}, "step count"));
   lives_ = TRY(
       allocate(backend_, int64_t{limits_.n_pages} * int64_t{sizeof(PageLife)}, "page directory"));
@@ -201,7 +203,12 @@ bool ModelExecutor::has_its_tokens(const StepSlot& slot, const OpenRow& row) con
 
 void ModelExecutor::launch(const StepPlan& plan, StepSlot& slot) {
   StepShape shape = shape_of(plan, live_, checks_);
-  for (const LiveRow& row : live_) slot.rows[row.planned].logit = row.logit;
+  for (const LiveRow& row : live_) {
+    OpenRow& open = slot.rows[row.planned];
+    open.logit = row.logit;
+    open.scores = row.scores;
+    open.n_scores = static_cast<int64_t>(plan.rows[row.planned].targets.size());
+  }
   const auto n_results = shape.n_logits;
   const std::optional<DecodeRecordings::Recorded> recorded =
       is_decode(plan, live_) ? recordings_[static_cast<size_t>(checks_)].find(shape.n_rows)
@@ -259,16 +266,38 @@ void ModelExecutor::run(const StepShape& shape, StepChecks checks) {
   if (checks == StepChecks::pages_and_writes) {
     kv.guard = {.tags = in.tags, .lives = lives, .rows = view_of(page_checks, shape.n_rows)};
   }
-  const View<float, 2> logits = model_.forward(
-      {.ids = in.ids, .tokens = token_rows(in), .kv = kv, .logit_rows = in.logit_rows});
-  auto* const sampled = reinterpret_cast<ops::SampledRow*>(results_.data() + sampled_at());
-  ops::sample(backend_, {.out = view_of(sampled, shape.n_logits),
-                         .logits = logits,
-                         .rows = in.samplers,
-                         .words = in.extra,
-                         .recent = kept,
-                         .step = step});
+  choose_tokens(in, kv);
   check_pages(ops::CheckTime::after);
+}
+
+void ModelExecutor::choose_tokens(const StepInputs& in, const PagedKv& kv) {
+  // The model gives rows_max rows of logits at a time, which hold all that sample. What a prompt
+  // wants scored beyond them is computed from the same pass, in turns.
+  const int64_t n_logits = in.shape.n_logits;
+  ModelBatch batch{.ids = in.ids, .tokens = token_rows(in), .kv = kv};
+  const auto rows_from = [&](int64_t first) {
+    const int64_t n = std::min<int64_t>(n_logits - first, limits_.rows_max);
+    return view_of<const int32_t>(in.logit_rows.data + first, n);
+  };
+  batch.logit_rows = rows_from(0);
+  sample_rows(in, model_.forward(batch), 0);
+  for (int64_t first = limits_.rows_max; first < n_logits; first += limits_.rows_max) {
+    batch.logit_rows = rows_from(first);
+    sample_rows(in, model_.logits(batch), first);
+  }
+}
+
+void ModelExecutor::sample_rows(const StepInputs& in, View<float, 2> logits, int64_t first) {
+  auto* const sampled = reinterpret_cast<ops::SampledRow*>(results_.data() + sampled_at());
+  const int64_t n = logits[0];
+  const int64_t rows_max = limits_.rows_max;
+  ops::sample(backend_, {.out = view_of(sampled + first, n),
+                         .logits = logits,
+                         .rows = view_of<const SamplerRow>(in.samplers.data + first, n),
+                         .words = in.extra,
+                         .recent = first == 0 ? kept_.view<Token>(kRecentSteps, rows_max)
+                                              : scored_.view<Token>(int64_t{1}, rows_max),
+                         .step = state_.view<const uint64_t>(int64_t{1})});
 }
 
 ModelExecutor::StepSlot& ModelExecutor::slot_of(TicketId ticket) {
@@ -351,6 +380,7 @@ void ModelExecutor::read_row(StepSlot& slot, size_t row) {
     result.verdict = to_verdict(static_cast<ops::SampleVerdict>(sampled.verdict));
     if (result.verdict == RowVerdict::ok) result.tokens.push_back(to_logprob(sampled));
   }
+  read_scores(slot, open, &result);
   // Once more, here: the directory may have changed since the step was sent, and its mirror with
   // the next step only. What the step's own checks covered stays what is counted.
   if (result.verdict == RowVerdict::ok) {
@@ -360,7 +390,20 @@ void ModelExecutor::read_row(StepSlot& slot, size_t row) {
         directory_, &result);
     result.pages_checked = covered;
   }
-  if (result.verdict != RowVerdict::ok) result.tokens.clear();
+  if (result.verdict == RowVerdict::ok) return;
+  result.tokens.clear();
+  result.scores.clear();
+}
+
+void ModelExecutor::read_scores(const StepSlot& slot, const OpenRow& row,
+                                StepRowResult* result) const {
+  const auto* const rows =
+      reinterpret_cast<const ops::SampledRow*>(slot.results.data() + sampled_at());
+  for (int64_t i = 0; i < row.n_scores && result->verdict == RowVerdict::ok; ++i) {
+    const ops::SampledRow& scored = rows[row.scores + i];
+    result->verdict = to_verdict(static_cast<ops::SampleVerdict>(scored.verdict));
+    result->scores.push_back(to_logprob(scored));
+  }
 }
 
 StepResult ModelExecutor::collect_step(TicketId ticket) {

@@ -85,7 +85,9 @@ class ModelExecutor final : public Executor {
   struct OpenRow {
     int64_t logit = -1;
     int64_t placed = -1;  // its row of the inputs
-    int32_t end = 0;      // length of the sequence whose keys are there afterwards
+    int64_t scores = -1;  // the first of its `n_scores`
+    int64_t n_scores = 0;
+    int32_t end = 0;  // length of the sequence whose keys are there afterwards
     size_t pages_begin = 0, pages_end = 0;      // of `pages`
     size_t sources_begin = 0, sources_end = 0;  // of `sources`
     bool is_live = false;
@@ -98,7 +100,7 @@ class ModelExecutor final : public Executor {
     uint64_t sent = 0;  // 0: there was nothing to run
     StepChecks checks = StepChecks::none;
     Buffer inputs;   // the backend's host memory
-    Buffer results;  // the same: StepOpening, PageCheck [rows_max], SampledRow [rows_max]
+    Buffer results;  // the same: StepOpening, PageCheck [rows_max], SampledRow [tokens_max]
     std::unique_ptr<Fence> fence;
     StepResult result;  // complete when `read`
     std::vector<OpenRow> rows;
@@ -131,6 +133,10 @@ class ModelExecutor final : public Executor {
   void send_inputs(const StepSlot& slot, int64_t bytes);
   // All ops of a step whose inputs have been sent.
   void run(const StepShape& shape, StepChecks checks);
+  // The model's part of it, and the sampler's.
+  void choose_tokens(const StepInputs& in, const PagedKv& kv);
+  // Samples or scores by `logits`, which are those of the step's logit rows from `first` on.
+  void sample_rows(const StepInputs& in, View<float, 2> logits, int64_t first);
   // Where the sampled rows begin among the results.
   int64_t sampled_at() const;
   const PageCheck& page_check_of(const StepSlot& slot, const OpenRow& row) const;
@@ -143,6 +149,7 @@ class ModelExecutor final : public Executor {
   void read_row(StepSlot& slot, size_t row);
   // Whether the inputs that the step found were those that were sent for it.
   static bool has_arrived(const StepSlot& slot);
+  void read_scores(const StepSlot& slot, const OpenRow& row, StepRowResult* result) const;
   bool has_its_tokens(const StepSlot& slot, const OpenRow& row) const;
 
   std::span<const std::byte> read_settled_page(PageId page);
@@ -153,8 +160,9 @@ class ModelExecutor final : public Executor {
   const PlanLimits limits_;
   Buffer pool_;     // [n_pages, page_bytes], and all below, in the backend's memory
   Buffer inputs_;   // of the step that runs
-  Buffer results_;  // StepOpening, PageCheck [rows_max], SampledRow [rows_max]
+  Buffer results_;  // StepOpening, PageCheck [rows_max], SampledRow [tokens_max]
   Buffer kept_;     // Token [kRecentSteps, rows_max]
+  Buffer scored_;   // Token [rows_max], where rows that score leave what nobody reads
   Buffer state_;    // uint64 [ops::kStepStateWords]
   Buffer lives_;    // PageLife [n_pages]: the mirror of the directory
   std::array<StepSlot, kSlots> slots_;

@@ -39,11 +39,18 @@ struct Sequence {
   std::vector<PageIdentity> identities;
   std::optional<int32_t> cached_tokens;  // of the prompt, at the first admission
   int32_t retries = 0;                   // how often a check has set it back to its prompt
+  // Prompt tokens whose log-probabilities have been told. The first has none.
+  int32_t n_scored = 1;
 
   int32_t n_tokens() const { return static_cast<int32_t>(tokens.size()); }
   int32_t n_generated() const { return n_tokens() - n_prompt; }
   // Counts `next`, known or not.
   int32_t n_tokens_planned() const { return n_tokens() + (next ? 1 : 0); }
+  // Whether log-probabilities of the prompt are still to be told: its tokens are then computed,
+  // whether or not their keys are cached.
+  bool wants_scores() const { return request.prompt_logprobs && n_scored < n_prompt; }
+  // Whether anything of the answer has left.
+  bool has_told() const { return n_generated() > 0 || n_scored > 1; }
   // Whether `next` is the last token that it may have.
   bool is_ending() const { return next && n_generated() + 1 >= request.max_new_tokens; }
 };

@@ -52,7 +52,7 @@ void SequencePages::extend_identities(Sequence& sequence, int32_t n_pages) const
 
 int32_t SequencePages::matchable_pages(const Sequence& sequence) const {
   // A retry computes everything itself: what it met before is in doubt.
-  const bool may_match = prefix_cache_ && sequence.retries == 0;
+  const bool may_match = prefix_cache_ && sequence.retries == 0 && !sequence.wants_scores();
   return may_match ? (sequence.n_tokens() - 1) / pool_.page_tokens() : 0;
 }
 

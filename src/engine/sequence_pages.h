@@ -32,7 +32,7 @@ class SequencePages {
 
   void set_integrity(const IntegrityConfig& integrity) { integrity_ = integrity; }
   // How much of the sequence the prefix index has now. Never all of it: the last token is computed
-  // even when every page is here.
+  // even when every page is here. Nothing of a prompt whose log-probabilities are still to be told.
   PrefixMatch peek(Sequence& sequence);
   // Gives the sequence its slot and the pages that the index has. With `seals` on they are verified
   // first, in one ticket: from the first damaged one on they are let go. Returns the damaged page,

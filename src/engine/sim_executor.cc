@@ -16,6 +16,9 @@ constexpr uint64_t kUnwritten = 0xdeadULL;
 // What fill_pages leaves of kPoison, and what is computed from it: not a number stays one.
 constexpr uint64_t kPoisonCell = kPoison * 0x0101010101010101ULL;
 
+// Any pure function of what was read will do.
+float logprob_of(uint64_t folded) { return -static_cast<float>(folded >> 40) * 0x1p-24F; }
+
 bool is_allowed(std::span<const uint64_t> mask, Token token) {
   const auto t = static_cast<size_t>(token);
   return mask.empty() || ((mask[t / 64] >> (t % 64)) & 1) != 0;
@@ -156,22 +159,27 @@ void SimExecutor::run_row(const StepRow& row, StepRowResult* result) {
   result->accepted = position;
   uint64_t folded = 0;
   bool is_number = true;
-  for (int32_t read = 0; read < position && (row.n_logits > 0 || checks_.poison); ++read) {
+  const bool is_read = row.n_logits > 0 || !row.targets.empty() || checks_.poison;
+  for (int32_t read = 0; read < position && is_read; ++read) {
     const uint64_t cell = cell_at(row, read);
     is_number = is_number && (!checks_.poison || cell != kPoisonCell);
     folded = model_.fold(folded, cell);
+    const int32_t target = read - row.first_position;
+    if (target < 0 || target >= static_cast<int32_t>(row.targets.size())) continue;
+    result->scores.push_back(
+        {.token = row.targets[static_cast<size_t>(target)], .logprob = logprob_of(folded)});
   }
   check_tags(row, result);
   if (result->verdict == RowVerdict::ok && !is_number) result->verdict = RowVerdict::bad_logits;
+  if (result->verdict != RowVerdict::ok) result->scores.clear();
   if (result->verdict != RowVerdict::ok || row.n_logits == 0) return;
   const Token token = model_.choose(folded, row.sampler.settings.seed, row.sampler.mask);
   if (token < 0) {
     result->verdict = RowVerdict::dead_end;
+    result->scores.clear();
     return;
   }
-  // Any pure function of what was read will do.
-  const float logprob = -static_cast<float>(folded >> 40) * 0x1p-24F;
-  result->tokens.push_back({.token = token, .logprob = logprob});
+  result->tokens.push_back({.token = token, .logprob = logprob_of(folded)});
 }
 
 Status SimExecutor::check_sources(const StepPlan& plan) const {

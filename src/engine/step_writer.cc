@@ -50,6 +50,11 @@ StepShape shape_of(const StepPlan& plan, std::span<LiveRow> live, StepChecks che
     shape.table_width = std::max(shape.table_width, static_cast<int64_t>(planned.pages.size()));
     if (planned.n_logits > 0) row.logit = shape.n_logits++;
   }
+  for (LiveRow& row : live) {
+    const auto n_targets = static_cast<int64_t>(plan.rows[row.planned].targets.size());
+    if (n_targets > 0) row.scores = shape.n_logits;
+    shape.n_logits += n_targets;
+  }
   take_counts(counted, &shape);
   shape.tag_width = tag_width_of(shape.table_width, checks);
   return shape;
@@ -91,7 +96,7 @@ TokenRows token_rows(const StepInputs& inputs) {
 bool is_decode(const StepPlan& plan, std::span<const LiveRow> live) {
   return std::ranges::all_of(live, [&](const LiveRow& row) {
     const StepRow& planned = plan.rows[row.planned];
-    return planned.tokens.size() == 1 && planned.n_logits == 1;
+    return planned.tokens.size() == 1 && planned.n_logits == 1 && planned.targets.empty();
   });
 }
 
@@ -100,7 +105,7 @@ int64_t step_inputs_bytes_max(const PlanLimits& limits) {
   const int64_t extra_words = limits.rows_max * ops::sampler_words_max(context, limits.vocab_size);
   return step_inputs_bytes({.n_rows = limits.rows_max,
                             .n_tokens = limits.tokens_max,
-                            .n_logits = limits.rows_max,
+                            .n_logits = limits.tokens_max,
                             .table_width = limits.pages_max,
                             .tag_width = limits.pages_max}) +
          (extra_words + limits.n_pages * kPageChangeWords) * int64_t{sizeof(int32_t)};
@@ -134,6 +139,11 @@ void StepWriter::write_row(const StepRow& row, const LiveRow& live, const Recent
     PageTag* const tags = inputs.tags.row(row_).data;
     for (int64_t k = 0; k < n_pages; ++k) tags[k] = row.pages[static_cast<size_t>(k)].tag;
     std::fill(tags + n_pages, tags + inputs.shape.tag_width, kNoTag);
+  }
+  for (size_t i = 0; i < row.targets.size(); ++i) {
+    const auto at = static_cast<int64_t>(i);
+    inputs.logit_rows(live.scores + at) = static_cast<int32_t>(token_ + at);
+    inputs.samplers(live.scores + at) = ops::encode_score(row.targets[i], row.target_tops);
   }
   int32_t position = row.first_position;
   for (const TokenSource& source : row.tokens) {

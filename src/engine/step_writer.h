@@ -15,11 +15,13 @@ namespace quire {
 
 // A row of a plan that passed its checks, and is to run.
 struct LiveRow {
-  size_t planned = 0;  // its place in the plan
-  int64_t logit = -1;  // row of the logits, or none
+  size_t planned = 0;   // its place in the plan
+  int64_t logit = -1;   // row of the logits, or none
+  int64_t scores = -1;  // first of the rows of the logits that score its targets, or none
 };
 
-// The sizes of the step that runs `live`; `logit` of each is set.
+// The sizes of the step that runs `live`; `logit` and `scores` of each are set. Rows of the logits
+// that sample come before those that score.
 StepShape shape_of(const StepPlan& plan, std::span<LiveRow> live, StepChecks checks);
 
 // The sizes of the largest step there can be: rows of one token, then prompts as long as a context

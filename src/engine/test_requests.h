@@ -20,6 +20,15 @@ struct Heard {
     for (const GeneratedToken& token : tokens) out.push_back(token.token);
     return out;
   }
+  // Of the prompt, from its second token on.
+  std::vector<GeneratedToken> scores() const {
+    std::vector<GeneratedToken> out;
+    for (const RequestOutput& output : outputs) {
+      const std::vector<GeneratedToken>& told = output.prompt_tokens_scored;
+      out.insert(out.end(), told.begin(), told.end());
+    }
+    return out;
+  }
   const RequestOutput& last() const { return outputs.back(); }
 };
 

@@ -69,6 +69,8 @@ class PlanHasher {
     add(row.tokens);
     add(row.n_logits);
     add(row.sampler);
+    add(row.targets);
+    add(row.target_tops);
     add(row.pages);
     add(row.committed);
   }

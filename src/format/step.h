@@ -43,6 +43,10 @@ struct StepRow {
   // prompt that is not its last; 1 to sample the next token; more to verify drafts later.
   int32_t n_logits = 0;
   SamplerPlan sampler;  // meaningful when n_logits > 0
+  // What the sequence is known to say after each of the row's first tokens: their log-probabilities
+  // are wanted, and nothing is sampled there. At most n - n_logits; empty when nobody asked.
+  std::vector<Token> targets;
+  int32_t target_tops = 0;  // alternatives beside each, [0, kTopLogprobsMax]
   // Every page the row may touch, in logical order, as the request recorded it when it matched or
   // allocated it: the expected side of the integrity check, and the page table row itself.
   std::vector<TaggedPage> pages;
@@ -89,6 +93,7 @@ struct StepRowResult {
   uint64_t nonce = 0;  // as planned: a result is matched by it, not by its place
   RowVerdict verdict = RowVerdict::ok;
   std::vector<SampledLogprob> tokens;  // sampled, in order; empty when n_logits was 0
+  std::vector<SampledLogprob> scores;  // one a target, in order
   int32_t accepted = 0;                // length of the sequence whose KV is valid after this step
   int32_t pages_checked = 0;           // entries that the integrity check covered
   // When verdict is stale_*: which page and what was found.

@@ -19,7 +19,7 @@ namespace quire {
 struct StepShape {
   int64_t n_rows = 0;
   int64_t n_tokens = 0;  // of all rows
-  int64_t n_logits = 0;  // rows that want the next token
+  int64_t n_logits = 0;  // tokens whose next is sampled or, known already, scored
   int64_t table_width = 0;
   int64_t tag_width = 0;  // table_width, or 0 when pages are not checked: then no tags travel
   // What ops are told of the rows beforehand (ops/paged_kv.h, TokenRows).
@@ -46,7 +46,8 @@ struct WordSlice {
   int32_t end = 0;
 };
 
-// How the token after a row is chosen (ops/sample.h): settings as numbers, lists as slices.
+// How the token after a row is chosen, or that it is given (ops/sample.h): settings as numbers,
+// lists as slices.
 struct SamplerRow {
   double uniform = 0;     // the row's draw in [0, 1)
   float temperature = 0;  // 0: greedy
@@ -57,12 +58,14 @@ struct SamplerRow {
   float frequency_penalty = 0;
   float repetition_penalty = 1;
   int32_t top_logprobs = 0;
+  int32_t given = -1;   // >= 0: the token, whose log-probability alone is wanted
+  int32_t padding = 0;  // its value is hashed with the rest
   WordSlice bias;       // pairs of words: token, bits of a float
   WordSlice prompt;     // tokens; both empty when no penalty needs them
   WordSlice generated;  // tokens, or references to recent ones
   WordSlice mask;       // bit t of word t / 32: token t is allowed; empty: all are
 };
-static_assert(sizeof(SamplerRow) == 72);
+static_assert(sizeof(SamplerRow) == 80);
 
 // A token that an earlier step sampled is named by where it is kept: a negative word.
 constexpr int32_t recent_reference(int64_t place) { return static_cast<int32_t>(-1 - place); }

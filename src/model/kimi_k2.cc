@@ -72,6 +72,12 @@ View<float, 2> KimiK2::forward(const ModelBatch& batch) {
   }
   sum_over_ranks(s.block_out);
   ops::add(backend_, {.out = s.h, .a = s.h, .b = s.block_out});
+  return logits(batch);
+}
+
+View<float, 2> KimiK2::logits(const ModelBatch& batch) {
+  const StepBuffers s = activations_.step(batch.ids[0], batch.logit_rows[0]);
+  const auto eps = static_cast<float>(config_.norm_eps);
   ops::gather_rows(backend_, {.out = s.last, .x = s.h, .rows = batch.logit_rows});
   ops::rms_norm(backend_, {.out = s.last, .x = s.last, .weight = weights_.final_norm, .eps = eps});
   ops::linear(backend_, {.out_f32 = s.logits, .x = s.last, .weight = weights_.lm_head});

@@ -55,6 +55,11 @@ class Model {
   // on the shapes of `batch` alone, so that it can be recorded.
   virtual View<float, 2> forward(const ModelBatch& batch) = 0;
 
+  // The logits of other tokens of the batch that `forward` was given last, in place of those it
+  // returned: `batch` is the same but for its logit_rows. So a prompt's every position can be asked
+  // for, logits_max at a time.
+  virtual View<float, 2> logits(const ModelBatch& batch) = 0;
+
   // The experts that the last batch of `n_tokens` was sent to, in the backend's memory until the
   // next call: [mixture layers, n_tokens, top_k]. Empty when no layer is a mixture.
   virtual View<const int32_t, 3> routed_experts(int64_t n_tokens) const = 0;

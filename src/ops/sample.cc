@@ -64,6 +64,11 @@ SamplerRow encode_sampler(const SamplingSettings& settings, const SamplerContext
   return row;
 }
 
+SamplerRow encode_score(Token given, int32_t top_logprobs) {
+  CHECK(given >= 0 && 0 <= top_logprobs && top_logprobs <= kTopLogprobsMax);
+  return {.temperature = 0, .top_logprobs = top_logprobs, .given = given};
+}
+
 int64_t sampler_words_max(int64_t context_tokens, int64_t vocab) {
   return 2 * int64_t{kLogitBiasMax} + context_tokens + 2 * div_up(vocab, 64);
 }

@@ -15,6 +15,7 @@
 //      order of id, at counter_uniform(seed, position);
 //   5. log-probabilities are of the distribution of step 3 before temperature and truncation
 //      (log_softmax), for the chosen token and the `top_logprobs` largest.
+// A row that is given its token (`encode_score`) is scored: step 4 is left out, the rest holds.
 // A row whose mask admits no token is `dead_end`. Errors: none.
 //
 // Rows come as SamplerRow (format/step_inputs.h), encoded from settings by `encode_sampler`. All
@@ -84,6 +85,9 @@ struct SamplerContext {
 
 SamplerRow encode_sampler(const SamplingSettings& settings, const SamplerContext& context,
                           int64_t vocab, SamplerWords& words);
+
+// The row that scores `given` by the logits as they are, beside their `top_logprobs` largest.
+SamplerRow encode_score(Token given, int32_t top_logprobs);
 
 // Words that a row of `context_tokens` may take at most.
 int64_t sampler_words_max(int64_t context_tokens, int64_t vocab);

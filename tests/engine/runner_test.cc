@@ -78,6 +78,10 @@ TEST_F(RunnerTest, PlansThatBreakTheSeamAreRefused) {
               HasSubstr("3 pages"));
   EXPECT_THAT(refusal(with([](StepRow& row) { row.n_logits = 4; })), HasSubstr("4 logit rows"));
   EXPECT_THAT(refusal(with([](StepRow& row) { row.n_logits = 2; })), HasSubstr("more than one"));
+  EXPECT_THAT(refusal(with([](StepRow& row) { row.targets = {1, 2, 3}; })), HasSubstr("3 targets"));
+  EXPECT_THAT(refusal(with([](StepRow& row) { row.targets = {1, -1}; })), HasSubstr("target -1"));
+  EXPECT_THAT(refusal(with([](StepRow& row) { row.target_tops = kTopLogprobsMax + 1; })),
+              HasSubstr("alternatives"));
   EXPECT_THAT(refusal(with([](StepRow& row) { row.tokens[2] = {.ticket = TicketId{9}}; })),
               HasSubstr("a step that gave none"));
   EXPECT_THAT(refusal({.step = 1, .rows = {good, good, good}}), HasSubstr("3 rows"));
@@ -219,6 +223,48 @@ TEST_F(RunnerTest, AMaskThatAdmitsNothingIsADeadEnd) {
   EXPECT_EQ(run(next_plan({row})).rows[0].verdict, RowVerdict::dead_end);
   row.sampler.mask[0] = 1 << 9;
   EXPECT_EQ(run(next_plan({row})).rows[0].tokens[0].token, 9);
+}
+
+// Nine positions of a row, two rows of logits at a time: the same numbers as of nine prompts that
+// end there, and the token after the row is the same, too.
+TEST_F(RunnerTest, TargetsAreScoredByTheLogitsOfTheirPosition) {
+  const std::vector<Token> tokens = {3, 1, 4, 1, 5, 9, 2, 6, 5, 35};
+  StepRow row = row_of(1, tokens, page(1));
+  row.target_tops = 5;
+  std::vector<SampledLogprob> expected;
+  for (size_t n = 1; n < tokens.size(); ++n) {
+    StepRow prefix =
+        row_of(2, {tokens.begin(), tokens.begin() + static_cast<ptrdiff_t>(n)}, page(2));
+    prefix.sampler.settings.top_logprobs = 5;
+    expected.push_back(run(next_plan({prefix})).rows[0].tokens[0]);
+    // Not the likeliest, nor always of the same rank: any token may be asked for.
+    row.targets.push_back(expected.back().top[n % 5].first);
+  }
+  const StepResult alone = run(next_plan({row_of(1, tokens, page(1))}));
+  const StepResult result = run(next_plan({row, row_of(2, {7, 8}, page(2))}));
+  ASSERT_EQ(result.rows[0].verdict, RowVerdict::ok);
+  ASSERT_EQ(result.rows[0].scores.size(), expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const SampledLogprob& score = result.rows[0].scores[i];
+    EXPECT_EQ(score.token, row.targets[i]) << i;
+    EXPECT_EQ(score.logprob, expected[i].top[(i + 1) % 5].second) << i;
+    EXPECT_EQ(score.top, expected[i].top) << i;
+  }
+  EXPECT_EQ(result.rows[0].tokens[0].token, alone.rows[0].tokens[0].token);
+  EXPECT_EQ(result.rows[0].tokens[0].logprob, alone.rows[0].tokens[0].logprob);
+  EXPECT_TRUE(result.rows[1].scores.empty());
+  // And what was sampled beside them can be named by the next step.
+  StepRow next = row_of(1, {0}, page(1));
+  next.first_position = 10;
+  next.tokens[0] = {.literal = alone.rows[0].tokens[0].token};
+  const StepPlan again = next_plan({row, row_of(2, {7, 8}, page(2))});
+  const TicketId ticket = tiny_.executor->submit(again, make_header(again)).value();
+  StepRow by_ticket = next;
+  by_ticket.tokens[0] = {.ticket = ticket, .row = 0};
+  const StepResult named = run(next_plan({by_ticket}));
+  tiny_.executor->collect_step(ticket);
+  const StepResult known = run(next_plan({next}));
+  EXPECT_EQ(named.rows[0].tokens[0].logprob, known.rows[0].tokens[0].logprob);
 }
 
 TEST_F(RunnerTest, PagesAreSealedVerifiedCopiedAndMoved) {

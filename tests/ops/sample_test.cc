@@ -301,6 +301,32 @@ TEST_P(SampleRowsTest, RowsAreIndependentAndTheirTokensAreKept) {
   EXPECT_EQ(found.top, expected.top);
 }
 
+TEST_P(SampleRowsTest, AGivenTokenIsScoredAndTheOthersAreSampled) {
+  Rng rng(54);
+  const auto logits = filled(rng, Values::normal, HostArray<float, 2>(int64_t{3}, kVocab));
+  const std::vector<float> first(logits.values.begin(), logits.values.begin() + kVocab);
+  settings_ = {.temperature = 0, .top_logprobs = 20};
+  const ops::SampledToken sampled = run(first, {});
+  const auto& [token, logprob] = sampled.top[13];
+  rows_.values.push_back(ops::encode_score(token, 20));
+  rows_.values.push_back(ops::encode_score(sampled.token, 0));
+  add(settings_, {});
+  HostArray<float, 2> same = logits;
+  std::copy(first.begin(), first.end(), same.values.begin() + kVocab);
+  HostArray<int32_t, 2> recent(int64_t{1}, int64_t{3});
+  const std::vector<ops::SampledRow> out = run_rows(same, recent, 5);
+  const ops::SampledToken scored = ops::decode_sampled(out[0]);
+  EXPECT_EQ(scored.verdict, ops::SampleVerdict::ok);
+  EXPECT_EQ(scored.token, token);
+  EXPECT_EQ(scored.logprob, logprob);
+  EXPECT_EQ(scored.top, sampled.top);
+  EXPECT_EQ(ops::decode_sampled(out[1]).logprob, sampled.logprob);
+  EXPECT_TRUE(ops::decode_sampled(out[1]).top.empty());
+  EXPECT_EQ(kept_.view()(0, 0), token);
+  const std::vector<float> third(logits.values.begin() + 2 * kVocab, logits.values.end());
+  EXPECT_EQ(ops::decode_sampled(out[2]).token, run(third, {}).token);
+}
+
 // A penalty counts a token that is not on the host yet.
 TEST_P(SampleRowsTest, GeneratedTokensMayBeReferences) {
   Rng rng(53);

@@ -227,8 +227,9 @@ __global__ __launch_bounds__(kThreads, 4) void sample_kernel(const __grid_consta
     if (is_writer) keep_token(p, -1);
   } else if (settings.temperature == 0) {
     if (is_writer) {
-      write_token(row, all.best.index, log_total, out);
-      keep_token(p, all.best.index);
+      const int32_t token = settings.given >= 0 ? settings.given : all.best.index;
+      write_token(row, token, log_total, out);
+      keep_token(p, token);
     }
     list_top(row, log_total, out);
   } else {
