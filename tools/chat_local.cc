@@ -66,7 +66,7 @@ class LocalChat final : public ChatSource {
     }
     auto admitted = std::get<AdmittedRequest>(std::move(admission));
     AdmittedChoice& first = admitted.choices.front();
-    const auto choice = make_choice(model_, admitted.style, std::move(first.parser));
+    const auto choice = make_choice(model_, admitted.style, &first);
     const RequestId request =
         TRY(service_.submit(std::move(first.request), std::make_unique<QueueSink>(outputs_)));
     return tell(*choice, listener, request);

@@ -33,6 +33,8 @@ void add_shard_command(CLI::App& app, ExitCode* exit_code);
 void add_compress_command(CLI::App& app, ExitCode* exit_code);
 void add_inspect_command(CLI::App& app, ExitCode* exit_code);
 void add_eval_command(CLI::App& app, ExitCode* exit_code);
+// Of `eval`: two of its reports, compared.
+void add_eval_compare_command(CLI::App& eval, ExitCode* exit_code);
 void add_bench_command(CLI::App& app, ExitCode* exit_code);
 void add_chat_command(CLI::App& app, ExitCode* exit_code);
 void add_sim_command(CLI::App& app, ExitCode* exit_code);

@@ -20,6 +20,7 @@
 #include "tools/engine_source.h"
 #include "tools/eval_items.h"
 #include "tools/option_value.h"
+#include "tools/proportions.h"
 
 namespace quire {
 
@@ -38,6 +39,7 @@ struct EvalOptions {
   int32_t concurrency = 16;
   double bar = 0;
   bool json = false;
+  bool with_items = false;  // in the report
 };
 
 // An item on its way.
@@ -208,6 +210,15 @@ Status write_items(const std::vector<EvalItem>& items, const std::vector<bool>& 
   return {};
 }
 
+// The items of a report, by which two runs are paired (tools/eval_compare.h).
+Json item_list(const std::vector<EvalItem>& items, const std::vector<bool>& right) {
+  Json out = Json::array();
+  for (size_t i = 0; i < items.size(); ++i) {
+    out.push_back({{"id", items[i].id}, {"right", bool{right[i]}}});
+  }
+  return out;
+}
+
 Json task_report(const std::string& task, const std::vector<bool>& right) {
   const auto n = static_cast<int64_t>(right.size());
   const auto n_right = std::count(right.begin(), right.end(), true);
@@ -245,6 +256,7 @@ Result<Json> run_eval(const EvalOptions& options) {
     if (items.empty()) return invalid_argument(task + ": no items");
     const std::vector<bool> right = TRY(evaluation.run(items));
     report["tasks"].push_back(task_report(task, right));
+    if (options.with_items) report["tasks"].back()["items"] = item_list(items, right);
     if (items_file.is_open()) TRY_OK(write_items(items, right, items_file));
   }
   return report;
@@ -277,6 +289,7 @@ EvalOptions read_options(const CLI::App& command) {
   options.concurrency = option_value(command, "--concurrency", options.concurrency);
   options.bar = option_value(command, "--bar", options.bar);
   options.json = command.count("--json") > 0;
+  options.with_items = command.count("--with-items") > 0;
   return options;
 }
 
@@ -284,7 +297,8 @@ EvalOptions read_options(const CLI::App& command) {
 
 void add_eval_command(CLI::App& app, ExitCode* exit_code) {
   CLI::App* command = app.add_subcommand("eval", "How often a model's answers are right");
-  command->add_option("--model-path", "Folder with config.json and safetensors")->required();
+  // Not `required`: `eval compare` has no model.
+  command->add_option("--model-path", "Folder with config.json and safetensors; needed");
   command->add_option("--data", "Folder of <task>.jsonl files; default: eval in the model's");
   command->add_option("--task", "Only these tasks")->delimiter(',')->expected(1, 64);
   command->add_option("--limit", "Items a task, at most")->check(CLI::PositiveNumber);
@@ -296,7 +310,15 @@ void add_eval_command(CLI::App& app, ExitCode* exit_code) {
       ->check(CLI::Range(0.0, 1.0));
   add_backend_flags(*command);
   command->add_flag("--json")->description("One JSON object on standard output");
+  command->add_flag("--with-items")->description("Every item in it, so that two reports pair");
+  add_eval_compare_command(*command, exit_code);
   command->callback([command, exit_code] {
+    if (!command->get_subcommands().empty()) return;
+    if (command->count("--model-path") == 0) {
+      std::fprintf(stderr, "--model-path is required\n");
+      *exit_code = ExitCode::usage;
+      return;
+    }
     const EvalOptions options = read_options(*command);
     const Result<Json> report = run_eval(options);
     *exit_code = report.ok() ? print_report(report.value(), options) : fail(report.error());

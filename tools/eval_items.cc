@@ -89,14 +89,4 @@ bool is_right(const EvalTurn& turn, std::span<const Token> generated, const Eval
   return std::equal(from_last.base(), said.end(), turn.expected.begin(), turn.expected.end());
 }
 
-Interval wilson_interval(int64_t right, int64_t n) {
-  constexpr double kZ = 1.959963984540054;  // the normal quantile of 97.5 %
-  const auto count = static_cast<double>(n);
-  const double p = static_cast<double>(right) / count;
-  const double scale = 1 + kZ * kZ / count;
-  const double centre = (p + kZ * kZ / (2 * count)) / scale;
-  const double half = kZ / scale * std::sqrt(p * (1 - p) / count + kZ * kZ / (4 * count * count));
-  return {.low = std::max(0.0, centre - half), .high = std::min(1.0, centre + half)};
-}
-
 }  // namespace quire

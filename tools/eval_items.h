@@ -41,12 +41,4 @@ Result<std::vector<EvalItem>> read_eval_items(const std::string& path, size_t li
 // Whether `generated`, the turn-ending token included, answers `turn`.
 bool is_right(const EvalTurn& turn, std::span<const Token> generated, const EvalTokens& tokens);
 
-// The 95 % interval of Wilson for `right` of `n`, n > 0. E. B. Wilson 1927, "Probable inference,
-// the law of succession, and statistical inference".
-struct Interval {
-  double low = 0;
-  double high = 1;
-};
-Interval wilson_interval(int64_t right, int64_t n);
-
 }  // namespace quire

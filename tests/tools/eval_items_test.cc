@@ -73,16 +73,6 @@ TEST_F(ItemsFile, BadLinesAreNamed) {
               HasSubstr("\"prompt_ids\": expected integers"));
 }
 
-// Right values: Wilson's formula at z = 1.959964, worked out by hand for 8 of 10 (0.4902, 0.9433)
-// and 0 of 10 (0, 0.2775), as they stand in textbooks.
-TEST(Wilson, KnownIntervals) {
-  EXPECT_NEAR(wilson_interval(8, 10).low, 0.4902, 5e-5);
-  EXPECT_NEAR(wilson_interval(8, 10).high, 0.9433, 5e-5);
-  EXPECT_NEAR(wilson_interval(0, 10).low, 0, 1e-12);
-  EXPECT_NEAR(wilson_interval(0, 10).high, 0.2775, 5e-5);
-  EXPECT_NEAR(wilson_interval(10, 10).low, 1 - 0.2775, 5e-5);
-}
-
 TEST(Distribution, NearestRanks) {
   std::vector<double> values;
   for (int i = 100; i >= 1; --i) values.push_back(i);
