@@ -61,6 +61,12 @@ void read_delivery(FieldReader& body, AnswerStyle* style) {
   if (fields.failed()) body.refuse(fields.error());
 }
 
+void refuse_chat_echo(FieldReader& body) {
+  if (!body.boolean("echo").value_or(false)) return;
+  body.refuse("unsupported_parameter", "echo",
+              "Unsupported parameter: 'echo' may only be false in a chat.");
+}
+
 void read_chat_logprobs(FieldReader& body, Draft* draft) {
   draft->style.logprobs = body.boolean("logprobs").value_or(false);
   const auto top = body.integer("top_logprobs", {.min = 0, .max = kTopLogprobsMax});
@@ -69,6 +75,16 @@ void read_chat_logprobs(FieldReader& body, Draft* draft) {
                        "'top_logprobs' is only allowed when 'logprobs' is enabled.");
   }
   draft->style.top_logprobs = static_cast<int32_t>(top.value_or(0));
+}
+
+// The prompt before the answer, or alone.
+void read_echo(FieldReader& body, Draft* draft) {
+  draft->style.echo = body.boolean("echo").value_or(false);
+  draft->style.prompt_only = draft->sampling.max_tokens == 0;
+  if (draft->style.prompt_only && !draft->style.echo) {
+    body.refuse("integer_below_min_value", "max_tokens",
+                "'max_tokens' may be 0 only when 'echo' is enabled: there would be no answer.");
+  }
 }
 
 void read_text_logprobs(FieldReader& body, Draft* draft) {
@@ -123,8 +139,10 @@ std::optional<int32_t> answer_tokens(FieldReader& body, const ServedModel& model
   const auto prompt = static_cast<int32_t>(prompt_tokens);
   const int32_t rest = model.context_tokens - prompt;
   const bool chat = draft.style.endpoint == Endpoint::chat;
-  const int32_t wanted =
+  int32_t wanted =
       draft.sampling.max_tokens.value_or(chat ? rest : std::min(rest, kCompletionTokensDefault));
+  // The engine chooses a token after the prompt in any case; the answer leaves it out.
+  if (draft.style.prompt_only) wanted = 1;
   if (prompt == 0) {
     body.refuse("invalid_value", draft.prompt_field, "The prompt must have at least one token.");
   } else if (rest <= 0) {
@@ -163,15 +181,23 @@ void make_choices(FieldReader& body, const ServedModel& model, const Caller& cal
                               .tenant = caller.tenant};
       request.sampling.seed = i == 0 ? seed : mix64(seed + static_cast<uint64_t>(i));
       request.sampling.top_logprobs = draft->style.logprobs ? draft->style.top_logprobs : 0;
-      out->choices.push_back({.request = std::move(request)});
-      logprobs += int64_t{*max_tokens} * (draft->style.top_logprobs + 1);
+      int64_t told = *max_tokens;
+      AdmittedChoice choice;
+      if (draft->style.echo) {
+        choice.echo = prompt;
+        told += static_cast<int64_t>(prompt.size());
+        if (draft->style.logprobs) request.prompt_logprobs = draft->style.top_logprobs;
+      }
+      choice.request = std::move(request);
+      out->choices.push_back(std::move(choice));
+      logprobs += told * (draft->style.top_logprobs + 1);
     }
   }
   const bool kept = draft->style.logprobs && draft->style.delivery == Delivery::whole;
   if (kept && logprobs > kLogprobBytesMax / kLogprobBytes) {
     body.refuse("invalid_value", "logprobs",
                 "The log-probabilities of such a long answer are too many to be kept: set "
-                "'max_tokens', or 'stream'.");
+                "'max_tokens', ask for fewer, or 'stream'.");
   }
 }
 
@@ -182,16 +208,19 @@ Admission admit_fields(FieldReader& body, const ServedModel& model, Endpoint end
   read_model(body, model, &draft.style);
   refuse_unsupported_fields(body);
   read_delivery(body, &draft.style);
-  draft.sampling = read_sampling_fields(body, model.vocab_size);
+  const bool chat = endpoint == Endpoint::chat;
+  draft.sampling = read_sampling_fields(body, model.vocab_size, chat ? 1 : 0);
   draft.style.stops = draft.sampling.stops;
   // Rendering and tokenizing are for requests that are right so far.
-  if (endpoint == Endpoint::chat) {
+  if (chat) {
+    refuse_chat_echo(body);
     read_chat_logprobs(body, &draft);
     draft.prompt_field = "messages";
     if (!body.failed()) draft.chat = read_chat_fields(body, json, model, draft.sampling);
     draft.style.tool_calls = draft.chat.tool_calls;
     draft.prompts.push_back(std::move(draft.chat.prompt));
   } else {
+    read_echo(body, &draft);
     read_text_logprobs(body, &draft);
     if (!body.failed()) read_prompts(body, model, &draft);
   }
@@ -200,7 +229,7 @@ Admission admit_fields(FieldReader& body, const ServedModel& model, Endpoint end
   make_choices(body, model, caller, &draft, &out);
   if (body.failed()) return body.error();
   for (AdmittedChoice& choice : out.choices) {
-    if (endpoint == Endpoint::chat) choice.parser = make_chat_parser(body, draft.chat, model);
+    if (chat) choice.parser = make_chat_parser(body, draft.chat, model);
   }
   if (body.failed()) return body.error();
   out.style = std::move(draft.style);

@@ -111,6 +111,23 @@ TEST_F(AdmissionTest, TakesEveryField) {
   EXPECT_NE(seed(1), seed(2));
 }
 
+TEST_F(AdmissionTest, EchoAsksForThePromptAndItsLogprobs) {
+  const AdmittedRequest echoed = admitted(text(R"("echo":true,"logprobs":3,"max_tokens":4)"));
+  EXPECT_TRUE(echoed.style.echo);
+  EXPECT_FALSE(echoed.style.prompt_only);
+  EXPECT_EQ(echoed.choices[0].request.prompt_logprobs, 3);
+  EXPECT_EQ(echoed.choices[0].echo, echoed.choices[0].request.prompt);
+  const AdmittedRequest plain = admitted(text(R"("echo":true)"));
+  EXPECT_EQ(plain.choices[0].request.prompt_logprobs, std::nullopt);
+  const AdmittedRequest alone = admitted(text(R"("echo":true,"logprobs":0,"max_tokens":0)"));
+  EXPECT_TRUE(alone.style.prompt_only);
+  EXPECT_EQ(alone.choices[0].request.prompt_logprobs, 0);
+  EXPECT_EQ(alone.choices[0].request.max_new_tokens, 1);
+  const AdmittedRequest not_asked = admitted(text(R"("logprobs":3)"));
+  EXPECT_EQ(not_asked.choices[0].request.prompt_logprobs, std::nullopt);
+  EXPECT_TRUE(not_asked.choices[0].echo.empty());
+}
+
 TEST_F(AdmissionTest, RefusesEachBadFieldOfBothEndpoints) {
   const std::string huge(300, 'x');
   std::string many_stops = R"("stop":["a")";
@@ -173,7 +190,7 @@ TEST_F(AdmissionTest, RefusesEachBadFieldOfBothEndpoints) {
       {R"("response_format":{"type":"json_object"})", "unsupported_parameter", "response_format"},
       {R"("chat_template":"{{ x }}")", "unsupported_parameter", "chat_template"},
       {R"("regex":"a+")", "unsupported_parameter", "regex"},
-      {R"("echo":true)", "unsupported_parameter", "echo"},
+      {R"("echo":1)", "invalid_type", "echo"},
       {R"("best_of":2)", "unsupported_parameter", "best_of"},
       {R"("suffix":"x")", "unsupported_parameter", "suffix"},
       {R"("min_tokens":3)", "unsupported_parameter", "min_tokens"},
@@ -194,6 +211,7 @@ TEST_F(AdmissionTest, RefusesEachBadFieldOfBothEndpoints) {
 TEST_F(AdmissionTest, RefusesEachBadFieldOfChat) {
   const std::vector<BadField> cases = {
       {R"("logprobs":5)", "invalid_type", "logprobs"},
+      {R"("echo":true)", "unsupported_parameter", "echo"},
       {R"("top_logprobs":5)", "invalid_value", "top_logprobs"},
       {R"("logprobs":true,"top_logprobs":21)", "integer_above_max_value", "top_logprobs"},
       {R"("logprobs":true,"top_logprobs":-1)", "integer_below_min_value", "top_logprobs"},

@@ -34,11 +34,14 @@ struct AnswerStyle {
   // Named fields, not parameters: what the client asked for.
   bool logprobs = false;
   bool include_usage = false;  // as the last event of a stream
+  bool echo = false;           // of completions: the prompt before the answer
+  bool prompt_only = false;    // with `echo`: and no answer
 };
 
 struct AdmittedChoice {
   GenerateRequest request;
   std::unique_ptr<OutputParser> parser;  // of a chat's answer; none for completions
+  std::vector<Token> echo;               // the prompt, when the answer repeats it
 };
 
 struct AdmittedRequest {

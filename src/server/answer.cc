@@ -69,7 +69,7 @@ Answer::Answer(const ServedModel& model, AdmittedRequest* admitted, AnswerLabel 
       n_open_(admitted->choices.size()) {
   CHECK(n_open_ > 0);
   for (AdmittedChoice& choice : admitted->choices) {
-    parts_.push_back({.choice = make_choice(model, style_, std::move(choice.parser))});
+    parts_.push_back({.choice = make_choice(model, style_, &choice)});
   }
 }
 

@@ -65,7 +65,7 @@ std::string sse_event(const Json& data) { return "data: " + dump_json(data) + "\
 Json chat_logprobs(std::span<const TokenLogprob> tokens) {
   Json content = Json::array();
   for (const TokenLogprob& token : tokens) {
-    Json entry = chat_token(token.bytes, token.logprob);
+    Json entry = chat_token(token.bytes, token.logprob.value());
     Json top = Json::array();
     for (const auto& [bytes, logprob] : token.top) top.push_back(chat_token(bytes, logprob));
     entry["top_logprobs"] = std::move(top);
@@ -81,8 +81,9 @@ Json text_logprobs(std::span<const TokenLogprob> tokens, size_t text_offset) {
   Json offsets = Json::array();
   for (const TokenLogprob& token : tokens) {
     names.push_back(text_token(token.bytes));
-    logprobs.push_back(finite(token.logprob));
-    Json top = Json::object();
+    const bool has_logprob = token.logprob.has_value();
+    logprobs.push_back(has_logprob ? Json(finite(*token.logprob)) : Json(nullptr));
+    Json top = has_logprob ? Json::object() : Json(nullptr);
     for (const auto& [bytes, logprob] : token.top) top[text_token(bytes)] = finite(logprob);
     tops.push_back(std::move(top));
     offsets.push_back(text_offset);

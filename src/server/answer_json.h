@@ -20,7 +20,7 @@ inline constexpr std::string_view kSseDone = "data: [DONE]\n\n";
 // Of chat: {"content":[{"token","logprob","bytes","top_logprobs"}],"refusal":null}.
 Json chat_logprobs(std::span<const TokenLogprob> tokens);
 // Of completions: {"tokens","token_logprobs","top_logprobs","text_offset"}; the first token lies
-// at `text_offset` characters of the answer.
+// at `text_offset` characters of the answer. A prompt's first token has null for both.
 Json text_logprobs(std::span<const TokenLogprob> tokens, size_t text_offset);
 
 // The `delta` of a chat chunk; fields with nothing new are left out.

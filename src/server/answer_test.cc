@@ -200,6 +200,79 @@ TEST_F(AnswerTest, BrokenCharactersBecomeReplacementsAndValidJson) {
   EXPECT_EQ(choice["logprobs"]["tokens"].size(), 256U);
 }
 
+// What the engine tells of a prompt: the tokens after the first, from the `first`-th on.
+RequestOutput scores(const std::vector<Token>& prompt, size_t first, size_t end) {
+  RequestOutput out{.prompt_tokens = static_cast<int32_t>(prompt.size())};
+  for (size_t i = first; i < end; ++i) {
+    out.prompt_tokens_scored.push_back(
+        {.token = prompt[i], .logprob = -0.25F, .top = {{prompt[i], -0.25F}, {7, -3.0F}}});
+  }
+  return out;
+}
+
+TEST_F(AnswerTest, AnEchoedPromptComesWithItsLogprobs) {
+  const std::string said = "Here is \u00e4 prompt";
+  const std::string text = "Here is \xC3\xA4 prompt";
+  const std::vector<Token> prompt = encode(text);
+  ASSERT_GT(prompt.size(), 3U);
+  const auto answer = make(Endpoint::completions,
+                           R"("prompt":")" + said + R"(","echo":true,"logprobs":2,"max_tokens":9)");
+  EXPECT_FALSE(answer->push(0, scores(prompt, 1, 3)).done);
+  EXPECT_FALSE(answer->push(0, scores(prompt, 3, prompt.size())).done);
+  const std::vector<Token> tokens = encode(" and on");
+  const AnswerStep step = answer->push(0, output(tokens, FinishReason::length));
+  ASSERT_TRUE(step.response.has_value());
+  const Json choice = parse_json(step.response->body).value()["choices"][0];
+  EXPECT_EQ(choice["text"], text + " and on");
+  const Json& logprobs = choice["logprobs"];
+  const size_t n = prompt.size() + tokens.size();
+  for (const char* list : {"tokens", "token_logprobs", "top_logprobs", "text_offset"}) {
+    EXPECT_EQ(logprobs[list].size(), n) << list;
+  }
+  EXPECT_TRUE(logprobs["token_logprobs"][0].is_null());
+  EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
+  EXPECT_EQ(logprobs["token_logprobs"][1], -0.25);
+  EXPECT_EQ(logprobs["top_logprobs"][1].size(), 2U);
+  EXPECT_EQ(logprobs["token_logprobs"][n - 1], -0.5);
+  // Characters, not bytes: the umlaut is one.
+  EXPECT_EQ(logprobs["text_offset"][prompt.size()], text.size() - 1);
+}
+
+TEST_F(AnswerTest, APromptAloneHasNoAnswerAndNoTokenOfOne) {
+  const std::vector<Token> prompt = encode("Hi there");
+  const auto answer =
+      make(Endpoint::completions, R"("prompt":"Hi there","echo":true,"logprobs":0,"max_tokens":0)");
+  EXPECT_FALSE(answer->push(0, scores(prompt, 1, prompt.size())).done);
+  const Token end = fixture_->special("<|im_end|>");
+  const AnswerStep step = answer->push(0, output({end}, FinishReason::stop));
+  ASSERT_TRUE(step.response.has_value());
+  const Json body = parse_json(step.response->body).value();
+  EXPECT_EQ(body["choices"][0]["text"], "Hi there");
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(body["choices"][0]["logprobs"]["tokens"].size(), prompt.size());
+  EXPECT_EQ(body["usage"]["completion_tokens"], 0);
+}
+
+TEST_F(AnswerTest, AnEchoedPromptIsStreamed) {
+  const auto answer =
+      make(Endpoint::completions, R"("prompt":"Hi there","echo":true,"stream":true,"stop":["Hi"])");
+  // Stop strings are looked for in the answer alone.
+  const Joined out = stream(*answer, encode(" you"), 1, FinishReason::length);
+  EXPECT_EQ(out.content, "Hi there you");
+  EXPECT_EQ(out.finish, "length");
+}
+
+TEST_F(AnswerTest, ATokenThatEndsACompletionIsListedWithItsProbability) {
+  const auto answer = text(R"(,"logprobs":1)");
+  std::vector<Token> tokens = encode("Yes");
+  tokens.push_back(fixture_->special("<|im_end|>"));
+  const AnswerStep step = answer->push(0, output(tokens, FinishReason::stop));
+  const Json choice = parse_json(step.response->body).value()["choices"][0];
+  EXPECT_EQ(choice["text"], "Yes");
+  EXPECT_EQ(choice["logprobs"]["tokens"].size(), tokens.size());
+  EXPECT_EQ(choice["logprobs"]["tokens"].back(), "<|im_end|>");
+}
+
 TEST_F(AnswerTest, WholeChatAnswer) {
   const auto answer = chat(R"(,"n":2,"logprobs":true,"top_logprobs":1)");
   std::vector<Token> tokens = encode("Hm.");

@@ -10,6 +10,7 @@
 #include "server/integrity_json.h"
 #include "server/openai_error.h"
 #include "server/page.h"
+#include "server/tokenizer_api.h"
 
 namespace quire {
 
@@ -78,6 +79,9 @@ std::span<const ApiServer::Route> ApiServer::routes() {
       Route{"/get_server_info", kGet, kUsers, Key::needed, &Api::server_info},
       Route{"/model_info", kGet, kUsers, Key::needed, &Api::model_info},
       Route{"/get_model_info", kGet, kUsers, Key::needed, &Api::model_info},
+      Route{"/tokenize", kPost, kUsers, Key::needed, &Api::tokenize},
+      Route{"/detokenize", kPost, kUsers, Key::needed, &Api::detokenize},
+      Route{"/tokenizer_info", kGet, kUsers, Key::needed, &Api::tokenizer_info},
       Route{"/metrics", kGet, kUsers, Key::open, &Api::metrics_page},
       Route{"/", kGet, kUsers, Key::open, &Api::web_page},
       Route{"/flush_cache", kPost, kOperators, Key::open, &Api::flush_cache},
@@ -152,6 +156,21 @@ void ApiServer::model_info(Call call) {
                                {"context_length", model_->context_tokens},
                                {"vocab_size", model_->vocab_size},
                                {"chat_family", model_->chat.family()}});
+}
+
+void ApiServer::tokenize(Call call) {
+  if (model_ == nullptr) return respond(call.exchange, to_response(starting_error()));
+  respond(call.exchange, quire::tokenize(*model_, call.request.body));
+}
+
+void ApiServer::detokenize(Call call) {
+  if (model_ == nullptr) return respond(call.exchange, to_response(starting_error()));
+  respond(call.exchange, quire::detokenize(*model_, call.request.body));
+}
+
+void ApiServer::tokenizer_info(Call call) {
+  if (model_ == nullptr) return respond(call.exchange, to_response(starting_error()));
+  respond(call.exchange, quire::tokenizer_info(*model_));
 }
 
 void ApiServer::metrics_page(Call call) {

@@ -126,6 +126,9 @@ class ApiServer final : public HttpHandler {
   void health_generate(Call call);
   void server_info(Call call);
   void model_info(Call call);
+  void tokenize(Call call);
+  void detokenize(Call call);
+  void tokenizer_info(Call call);
   void metrics_page(Call call);
   void web_page(Call call);
   void flush_cache(Call call);

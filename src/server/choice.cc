@@ -11,12 +11,27 @@ namespace {
 
 class TextChoice final : public Choice {
  public:
-  TextChoice(const ServedModel& model, const AnswerStyle& style)
+  TextChoice(const ServedModel& model, const AnswerStyle& style, std::vector<Token> prompt)
       : Choice(model, style),
+        prompt_(std::move(prompt)),
+        echo_(model.tokenizer, SpecialText::show_all),
         detokenizer_(model.tokenizer, SpecialText::skip_hidden),
         stop_(style.stops) {}
 
  protected:
+  // The prompt is repeated token by token where each has its log-probability, else at once.
+  void begin(const RequestOutput& output, ChoiceDelta* delta) override {
+    if (!style().echo || is_told_) return;
+    if (n_echoed_ == 0) echo({.token = prompt_.front()}, delta);
+    for (const GeneratedToken& token : output.prompt_tokens_scored) echo(token, delta);
+    while (!style().logprobs && n_echoed_ < prompt_.size()) {
+      echo({.token = prompt_[n_echoed_]}, delta);
+    }
+    if (n_echoed_ < prompt_.size()) return;
+    is_told_ = true;
+    delta->content += echo_.finish();
+  }
+
   void push_token(Token token, ChoiceDelta* delta) override {
     delta->content += stop_.push(detokenizer_.push(token));
     if (stop_.is_stopped()) delta->finish = Finish::stop;
@@ -29,6 +44,19 @@ class TextChoice final : public Choice {
   }
 
  private:
+  void echo(const GeneratedToken& token, ChoiceDelta* delta) {
+    delta->content += echo_.push(token.token);
+    if (style().logprobs) {
+      delta->logprobs.push_back(logprob_of(token));
+      if (n_echoed_ == 0) delta->logprobs.back().logprob.reset();
+    }
+    ++n_echoed_;
+  }
+
+  const std::vector<Token> prompt_;  // empty unless it is repeated
+  size_t n_echoed_ = 0;
+  bool is_told_ = false;
+  Detokenizer echo_;
   Detokenizer detokenizer_;
   StopMatcher stop_;
 };
@@ -45,6 +73,8 @@ class ChatChoice final : public Choice {
         tool_calls_(style.tool_calls) {}
 
  protected:
+  void begin(const RequestOutput&, ChoiceDelta*) override {}
+
   void push_token(Token token, ChoiceDelta* delta) override {
     parsed_.clear();
     parser_->push(token, &parsed_);
@@ -116,18 +146,21 @@ ChoiceDelta Choice::push(const RequestOutput& output) {
   ChoiceDelta delta;
   usage_.prompt_tokens = output.prompt_tokens;
   usage_.cached_tokens = output.cached_tokens;
+  begin(output, &delta);
   const bool stopped = output.finish == FinishReason::stop;
-  for (size_t i = 0; i < output.tokens.size() && !delta.finish; ++i) {
+  for (size_t i = 0; i < output.tokens.size() && !delta.finish && !style_.prompt_only; ++i) {
     ++usage_.completion_tokens;
-    // The token that ended the answer is no part of its text.
-    if (stopped && i + 1 == output.tokens.size()) break;
-    if (style_.logprobs) delta.logprobs.push_back(logprob_of(output.tokens[i]));
-    push_token(output.tokens[i].token, &delta);
+    // The token that ended the answer is no part of its text. Completions list its probability, as
+    // those who take the last token off an echoed prompt's expect.
+    const bool is_end = stopped && i + 1 == output.tokens.size();
+    const bool is_listed = !is_end || style_.endpoint == Endpoint::completions;
+    if (style_.logprobs && is_listed) delta.logprobs.push_back(logprob_of(output.tokens[i]));
+    if (!is_end) push_token(output.tokens[i].token, &delta);
   }
   if (delta.finish || !output.finish) return delta;
   switch (*output.finish) {
     case FinishReason::stop:
-      end(Finish::stop, &delta);
+      end(style_.prompt_only ? Finish::length : Finish::stop, &delta);
       break;
     case FinishReason::length:
       end(Finish::length, &delta);
@@ -143,9 +176,11 @@ ChoiceDelta Choice::push(const RequestOutput& output) {
 }
 
 std::unique_ptr<Choice> make_choice(const ServedModel& model, const AnswerStyle& style,
-                                    std::unique_ptr<OutputParser> parser) {
-  if (parser == nullptr) return std::make_unique<TextChoice>(model, style);
-  return std::make_unique<ChatChoice>(model, style, std::move(parser));
+                                    AdmittedChoice* admitted) {
+  if (admitted->parser == nullptr) {
+    return std::make_unique<TextChoice>(model, style, std::move(admitted->echo));
+  }
+  return std::make_unique<ChatChoice>(model, style, std::move(admitted->parser));
 }
 
 }  // namespace quire

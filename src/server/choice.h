@@ -1,8 +1,9 @@
 // Choice: turns the tokens of one generated answer into what a client is told of it.
 //
 // Not a writer: it knows no JSON and no stream. ChatChoice finds thoughts and tool calls by token
-// ids, TextChoice gives text as it is. Stop strings and incomplete characters are held back until
-// they are certain, so that deltas joined are the answer however it was cut.
+// ids, TextChoice gives text as it is, after the prompt when that is to be repeated. Stop strings
+// and incomplete characters are held back until they are certain, so that deltas joined are the
+// answer however it was cut.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,8 @@ namespace quire {
 enum class Finish : uint8_t { stop, length, tool_calls };
 
 struct TokenLogprob {
-  std::string bytes;  // of the token
-  float logprob = 0;
+  std::string bytes;             // of the token
+  std::optional<float> logprob;  // the first token of a prompt has none
   std::vector<std::pair<std::string, float>> top;
 };
 
@@ -67,22 +68,27 @@ class Choice {
  protected:
   Choice(const ServedModel& model, const AnswerStyle& style) : model_(model), style_(style) {}
 
+  // Adds what comes before the answer; called for every output.
+  virtual void begin(const RequestOutput& output, ChoiceDelta* delta) = 0;
   // Adds what `token` leads to; sets `delta->finish` when the answer ends with it.
   virtual void push_token(Token token, ChoiceDelta* delta) = 0;
   // The engine ended the answer: adds what was held back, and why it ended.
   virtual void end(Finish finish, ChoiceDelta* delta) = 0;
 
+  TokenLogprob logprob_of(const GeneratedToken& token) const;
+  const ServedModel& model() const { return model_; }
+  const AnswerStyle& style() const { return style_; }
+
   ChoiceUsage usage_;
 
  private:
-  TokenLogprob logprob_of(const GeneratedToken& token) const;
-
   const ServedModel& model_;
   const AnswerStyle& style_;
 };
 
-// Text as it is when `parser` is null, a chat's answer otherwise. `model` and `style` outlive it.
+// Of the choice's request it takes what an answer needs. Text as it is when `admitted` has no
+// parser, a chat's answer otherwise. `model` and `style` outlive it.
 std::unique_ptr<Choice> make_choice(const ServedModel& model, const AnswerStyle& style,
-                                    std::unique_ptr<OutputParser> parser);
+                                    AdmittedChoice* admitted);
 
 }  // namespace quire

@@ -82,16 +82,17 @@ void read_logit_bias(FieldReader& body, int32_t vocab_size, SamplingFields* out)
   }
 }
 
-void read_length(FieldReader& body, SamplingFields* out) {
-  constexpr IntegerRange kRange{.min = 1, .max = std::numeric_limits<int32_t>::max()};
-  const auto older = body.integer("max_tokens", kRange);
-  const auto newer = body.integer("max_completion_tokens", kRange);
+void read_length(FieldReader& body, int32_t tokens_min, SamplingFields* out) {
+  IntegerRange range{.min = 1, .max = std::numeric_limits<int32_t>::max()};
+  const auto newer = body.integer("max_completion_tokens", range);
+  range.min = tokens_min;
+  const auto older = body.integer("max_tokens", range);
   if (const auto length = newer ? newer : older) out->max_tokens = static_cast<int32_t>(*length);
 }
 
 }  // namespace
 
-SamplingFields read_sampling_fields(FieldReader& body, int32_t vocab_size) {
+SamplingFields read_sampling_fields(FieldReader& body, int32_t vocab_size, int32_t tokens_min) {
   SamplingFields out;
   SamplingSettings& settings = out.settings;
   settings.temperature = to_float(body.number("temperature", {.min = 0, .max = 2}), 1.0F);
@@ -114,7 +115,7 @@ SamplingFields read_sampling_fields(FieldReader& body, int32_t vocab_size) {
   if (seed) out.seed = static_cast<uint64_t>(*seed);
   out.n = static_cast<int32_t>(body.integer("n", {.min = 1, .max = kChoicesMax}).value_or(1));
   out.ignore_eos = body.boolean("ignore_eos").value_or(false);
-  read_length(body, &out);
+  read_length(body, tokens_min, &out);
   read_stop(body, &out);
   read_stop_tokens(body, vocab_size, &out);
   read_logit_bias(body, vocab_size, &out);

@@ -29,6 +29,7 @@ inline constexpr size_t kStopBytesMax = 256;
 inline constexpr size_t kStopTokensMax = 64;
 
 // `vocab_size` is the model's: an id at or above it has no row in the embedding.
-SamplingFields read_sampling_fields(FieldReader& body, int32_t vocab_size);
+// An answer has `tokens_min` tokens at least: 0 where a prompt alone may be asked for.
+SamplingFields read_sampling_fields(FieldReader& body, int32_t vocab_size, int32_t tokens_min = 1);
 
 }  // namespace quire

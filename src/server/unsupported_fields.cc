@@ -54,7 +54,6 @@ std::vector<FixedField> fixed_fields() {
   return {
       {"response_format", {{"type", "text"}}},
       {"modalities", Json::array({"text"})},
-      {"echo", false},
       {"best_of", 1},
       {"min_tokens", 0},
       {"use_beam_search", false},
