@@ -7,6 +7,8 @@
 #   make setup           the Debian packages of tools/setup/packages.txt
 #   make bench           the CPU figures of docs/benchmarks.md
 #   make mutants         wrong edits of the code, one by one, and which tests notice; no part of CI
+#   make evals-setup     what evals/harness.py and evals/toolcalls.py need, into build/venv
+#   make test-evals      evals/ against a server of kimi-nano, the harness included
 
 ONCE ?= 0
 PORT ?= 30000
@@ -15,7 +17,8 @@ SIM_SEEDS ?= 80000
 LOAD_SECONDS ?= 20
 VENV := build/venv
 .DEFAULT_GOAL := build
-.PHONY: setup build demo test lint test-cpu test-sim test-e2e test-asan test-tsan test-fuzz test-cuda bench mutants
+.PHONY: setup build demo test lint test-cpu test-sim test-e2e test-asan test-tsan test-fuzz test-cuda bench \
+  mutants evals-setup test-evals
 
 setup:
 	@tools/setup/install.sh
@@ -69,6 +72,16 @@ $(VENV)/ready: tests/e2e/requirements.txt
 
 test-e2e: $(VENV)/ready
 	$(VENV)/bin/python -m pytest -q tests/e2e --load-seconds $(LOAD_SECONDS)
+
+evals-setup: $(VENV)/evals-ready
+
+$(VENV)/evals-ready: evals/requirements.txt $(VENV)/ready
+	$(VENV)/bin/pip install -q --disable-pip-version-check -r $<
+	touch $@
+
+# Without evals-setup `test-e2e` runs these too, but for the harness and the schemas of tools.
+test-evals: $(VENV)/evals-ready
+	$(VENV)/bin/python -m pytest -q tests/e2e/test_evals.py tests/e2e/test_evals_counts.py
 
 # Every unit test under AddressSanitizer and UndefinedBehaviorSanitizer.
 test-asan:
