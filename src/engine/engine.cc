@@ -47,9 +47,9 @@ void Engine::State::set_checks(const IntegrityConfig& to) {
   checks = to;
   pages.set_integrity(to);
   const StepChecks of_steps = step_checks(to);
-  executor.watch_directory(of_steps == StepChecks::none ? std::span<const PageEntry>()
-                                                        : pages.pool().directory(),
-                           of_steps);
+  executor.watch_directory(
+      of_steps == StepChecks::none ? std::span<const PageEntry>() : pages.pool().directory(),
+      of_steps);
 }
 
 Sequence* Engine::State::find(RequestId id) {

@@ -279,8 +279,8 @@ MUTANTS = [
         (16,),
         "a request is given the token of the first good row",
         ENGINE,
-        "result.rows[good_rows[i]].tokens;",
-        "result.rows[good_rows[0]].tokens;",
+        "const StepRowResult& row = result.rows[good_rows[i]];",
+        "const StepRowResult& row = result.rows[good_rows[0]];",
     ),
     Mutant(
         "first_choice_speaks",
@@ -440,7 +440,7 @@ MUTANTS = [
         (36,),
         "a request whose sent tokens are in doubt goes on after them",
         REACTION,
-        "return sent == Sent::verified || sequence.n_generated() == 0;",
+        "return sent == Sent::verified || !sequence.has_told();",
         "return sent == Sent::verified || sequence.n_generated() >= 0;",
     ),
     Mutant(
@@ -448,8 +448,8 @@ MUTANTS = [
         (),
         "a retry takes its prefix from the index that it failed with",
         PAGES,
-        "const bool may_match = prefix_cache_ && sequence.retries == 0;",
-        "const bool may_match = prefix_cache_ && sequence.retries >= 0;",
+        "prefix_cache_ && sequence.retries == 0 &&",
+        "prefix_cache_ && sequence.retries >= 0 &&",
     ),
     Mutant(
         "sharers_go_on",
