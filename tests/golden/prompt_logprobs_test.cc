@@ -89,7 +89,8 @@ class PromptLogprobs : public testing::TestWithParam<Device> {
     model_ = make_model(config_, *weights_, *backend_,
                         {.tokens_max = limits.tokens_max, .logits_max = limits.rows_max}, {})
                  .value();
-    executor_ = ModelExecutor::make(*backend_, *model_, limits, RecordSteps::yes).value();
+    executor_ =
+        ModelExecutor::make(*backend_, *model_, limits, {.record = RecordSteps::yes}).value();
     engine_ = std::make_unique<Engine>(engine_config_, *executor_, clock_, log_);
     std::ifstream file(nano_dir() + "/eval/golden_prompts.jsonl");
     for (std::string line; std::getline(file, line);) {
