@@ -70,10 +70,12 @@ __device__ uint32_t pack_bf16(const SourceRow& from, int64_t k, int64_t n_in) {
 __device__ void pack_scales(const PackMatrices& p, int64_t expert, int64_t tile, int64_t k,
                             std::byte* to) {
   const int lane = lane_of_thread();
-  if (p.to.format == WeightFormat::fp8_block128 && lane < 2) {
-    const SourceRow from = source_row(p, expert, tile, 8 * lane);
+  // Whole sectors, since kernels copy them whole.
+  constexpr int kFp8Floats = (kStepBytes<WeightFormat::fp8_block128> - kStepValueBytes) / 4;
+  if (p.to.format == WeightFormat::fp8_block128 && lane < kFp8Floats) {
     float scale = 0;
-    if (from.row >= 0 && k < p.n_in) {
+    const SourceRow from = source_row(p, expert, tile, lane < 2 ? 8 * lane : 0);
+    if (lane < 2 && from.row >= 0 && k < p.n_in) {
       scale = static_cast<const float*>(
           from.matrix.scales)[from.row / kFp8Block * from.matrix.scale_stride + k / kFp8Block];
     }
