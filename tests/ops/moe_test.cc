@@ -181,7 +181,8 @@ TEST_P(MoeTest, OneExpertMayTakeEveryToken) {
     int64_t n_tokens, top_k;
   };
   // One that a token chooses more than once counts as often.
-  for (const Shape& s : {Shape{8, 1}, Shape{5, 3}, Shape{40, 1}, Shape{200, 1}}) {
+  for (const Shape& s :
+       {Shape{4, 1}, Shape{4, 3}, Shape{8, 1}, Shape{5, 3}, Shape{40, 1}, Shape{200, 1}}) {
     const MoeCase c{s.n_tokens, 256, 128, 9, s.top_k, WeightFormat::int4_group, 32};
     SCOPED_TRACE(describe(c));
     Experts experts(rng, c);
