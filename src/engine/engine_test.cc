@@ -30,12 +30,6 @@ EngineConfig small_config() {
           .chunked_prefill_tokens = 16};
 }
 
-GenerateRequest request_of(std::vector<Token> prompt, int32_t max_new_tokens) {
-  GenerateRequest request{.prompt = std::move(prompt), .max_new_tokens = max_new_tokens};
-  request.sampling.seed = 11;
-  return request;
-}
-
 std::vector<Token> right(const GenerateRequest& request) {
   return right_answer(kModel, 0, request);
 }
@@ -73,8 +67,8 @@ class EngineTest : public testing::Test {
   // Of a fresh engine: a request is aborted, twice, after so many steps (from 0 on it is queued, in
   // its first chunk, in its last, decoding, and finished), and its neighbour notices nothing.
   void expect_abort_after(int steps) {
-    const GenerateRequest request = request_of(counting_prompt(1, 30, kVocab), 8);
-    const GenerateRequest other = request_of({5, 6, 7}, 12);
+    const GenerateRequest request = seeded_request(counting_prompt(1, 30, kVocab), 8);
+    const GenerateRequest other = seeded_request({5, 6, 7}, 12);
     Heard heard;
     Heard neighbour;
     const RequestId id = add(request, heard);
@@ -99,7 +93,7 @@ class EngineTest : public testing::Test {
 };
 
 TEST_F(EngineTest, OneRequestIsAnsweredAndCounted) {
-  const GenerateRequest request = request_of({1, 2, 3}, 6);
+  const GenerateRequest request = seeded_request({1, 2, 3}, 6);
   Heard heard;
   const RequestId id = add(request, heard);
   run_to_end();
@@ -119,7 +113,7 @@ TEST_F(EngineTest, OneRequestIsAnsweredAndCounted) {
 }
 
 TEST_F(EngineTest, AStopTokenEndsAndIsReported) {
-  GenerateRequest request = request_of({1, 2, 3}, 20);
+  GenerateRequest request = seeded_request({1, 2, 3}, 20);
   request.stop_tokens = {right(request)[4]};
   Heard heard;
   add(request, heard);
@@ -137,25 +131,25 @@ TEST_F(EngineTest, WhatCanNeverFitIsRefusedAtOnce) {
     EXPECT_TRUE(heard.outputs.empty());
     return id.ok() ? std::string() : id.error().message;
   };
-  EXPECT_THAT(refusal(request_of({}, 1)), HasSubstr("empty"));
-  EXPECT_THAT(refusal(request_of({1}, 0)), HasSubstr("max_new_tokens"));
-  EXPECT_THAT(refusal(request_of({kVocab}, 1)), HasSubstr("prompt token 100"));
-  EXPECT_THAT(refusal(request_of({-1}, 1)), HasSubstr("prompt token -1"));
-  EXPECT_THAT(refusal(request_of({1, 2}, 63)), HasSubstr("the context holds 64 tokens"));
+  EXPECT_THAT(refusal(seeded_request({}, 1)), HasSubstr("empty"));
+  EXPECT_THAT(refusal(seeded_request({1}, 0)), HasSubstr("max_new_tokens"));
+  EXPECT_THAT(refusal(seeded_request({kVocab}, 1)), HasSubstr("prompt token 100"));
+  EXPECT_THAT(refusal(seeded_request({-1}, 1)), HasSubstr("prompt token -1"));
+  EXPECT_THAT(refusal(seeded_request({1, 2}, 63)), HasSubstr("the context holds 64 tokens"));
   EngineConfig config = small_config();
   config.n_pages = 4;  // three of four tokens
   start(config);
-  EXPECT_THAT(refusal(request_of({1, 2, 3}, 11)), HasSubstr("needs 4 pages"));
+  EXPECT_THAT(refusal(seeded_request({1, 2, 3}, 11)), HasSubstr("needs 4 pages"));
   Heard heard;
-  add(request_of({1, 2, 3}, 10), heard);  // twelve tokens are stored, and the last one is not
+  add(seeded_request({1, 2, 3}, 10), heard);  // twelve tokens are stored, and the last one is not
   run_to_end();
   EXPECT_EQ(heard.last().finish, FinishReason::length);
 }
 
 TEST_F(EngineTest, AFullQueueIsAnAnswer) {
   std::vector<Heard> heard(13);
-  for (size_t i = 0; i < 12; ++i) add(request_of({1, 2, 3}, 4), heard[i]);
-  const Result<RequestId> id = engine_->add(request_of({1}, 1), hear(heard[12]));
+  for (size_t i = 0; i < 12; ++i) add(seeded_request({1, 2, 3}, 4), heard[i]);
+  const Result<RequestId> id = engine_->add(seeded_request({1}, 1), hear(heard[12]));
   ASSERT_FALSE(id.ok());
   EXPECT_EQ(id.error().code, ErrorCode::resource_exhausted);
   run_to_end();
@@ -165,7 +159,7 @@ TEST_F(EngineTest, AFullQueueIsAnAnswer) {
 TEST_F(EngineTest, ASecondRequestReusesFullPagesAndNotItsLastToken) {
   Heard first;
   Heard second;
-  const GenerateRequest request = request_of(counting_prompt(1, 8, kVocab), 2);
+  const GenerateRequest request = seeded_request(counting_prompt(1, 8, kVocab), 2);
   add(request, first);
   run_to_end();
   add(request, second);
@@ -177,7 +171,7 @@ TEST_F(EngineTest, ASecondRequestReusesFullPagesAndNotItsLastToken) {
 
 TEST_F(EngineTest, ASecondTurnReusesPagesOfGeneratedTokens) {
   Heard first;
-  GenerateRequest request = request_of(counting_prompt(1, 6, kVocab), 12);
+  GenerateRequest request = seeded_request(counting_prompt(1, 6, kVocab), 12);
   add(request, first);
   run_to_end();
   GenerateRequest turn = request;
@@ -194,7 +188,7 @@ TEST_F(EngineTest, ASecondTurnReusesPagesOfGeneratedTokens) {
 TEST_F(EngineTest, TenantsDoNotShare) {
   Heard first;
   Heard second;
-  GenerateRequest request = request_of(counting_prompt(1, 20, kVocab), 2);
+  GenerateRequest request = seeded_request(counting_prompt(1, 20, kVocab), 2);
   add(request, first);
   run_to_end();
   request.tenant[3] = 1;
@@ -209,7 +203,7 @@ TEST_F(EngineTest, WithoutThePrefixCacheNothingIsReused) {
   start(config);
   Heard first;
   Heard second;
-  const GenerateRequest request = request_of(counting_prompt(1, 20, kVocab), 2);
+  const GenerateRequest request = seeded_request(counting_prompt(1, 20, kVocab), 2);
   add(request, first);
   run_to_end();
   add(request, second);
@@ -222,9 +216,9 @@ TEST_F(EngineTest, WithoutThePrefixCacheNothingIsReused) {
 TEST_F(EngineTest, ALongPromptHoldsNobody) {
   Heard decoding;
   Heard prompting;
-  add(request_of({1, 2}, 30), decoding);
+  add(seeded_request({1, 2}, 30), decoding);
   step();
-  add(request_of(counting_prompt(3, 60, kVocab), 2), prompting);
+  add(seeded_request(counting_prompt(3, 60, kVocab), 2), prompting);
   for (size_t n = 2; n <= 4; ++n) {
     step();
     EXPECT_EQ(decoding.tokens.size(), n);
@@ -254,7 +248,7 @@ TEST_F(EngineTest, UnderPressureTheLatestGivesWayAndAllAnswersAreRight) {
   std::vector<Heard> heard(4);
   std::vector<GenerateRequest> requests;
   for (Token i = 0; i < 4; ++i) {
-    requests.push_back(request_of(counting_prompt(10 * i, 6, kVocab), 24));
+    requests.push_back(seeded_request(counting_prompt(10 * i, 6, kVocab), 24));
     add(requests.back(), heard[static_cast<size_t>(i)]);
   }
   run_to_end();
@@ -267,8 +261,8 @@ TEST_F(EngineTest, UnderPressureTheLatestGivesWayAndAllAnswersAreRight) {
 class EngineFaultTest : public EngineTest {
  protected:
   void run_with(const std::function<void()>& plant) {
-    victim_request_ = request_of(counting_prompt(1, 6, kVocab), 10);
-    neighbour_request_ = request_of(counting_prompt(50, 6, kVocab), 10);
+    victim_request_ = seeded_request(counting_prompt(1, 6, kVocab), 10);
+    neighbour_request_ = seeded_request(counting_prompt(50, 6, kVocab), 10);
     add(victim_request_, victim_);
     add(neighbour_request_, neighbour_);
     step();
@@ -346,7 +340,7 @@ TEST_F(EngineFaultTest, ADeadEndFailsTheRequestAlone) {
 
 TEST_F(EngineTest, AStepWithAnotherHeaderGivesNoToken) {
   Heard heard;
-  add(request_of({1, 2, 3}, 4), heard);
+  add(seeded_request({1, 2, 3}, 4), heard);
   executor_->spoil_header = [](StepHeader& header) { header.hash ^= 1; };
   run_to_end();
   EXPECT_EQ(heard.last().failure, FailureKind::integrity);
@@ -355,8 +349,8 @@ TEST_F(EngineTest, AStepWithAnotherHeaderGivesNoToken) {
 
 TEST_F(EngineTest, SwappedResultsReachNobody) {
   std::vector<Heard> heard(2);
-  add(request_of({1, 2, 3}, 4), heard[0]);
-  add(request_of({4, 5, 6}, 4), heard[1]);
+  add(seeded_request({1, 2, 3}, 4), heard[0]);
+  add(seeded_request({4, 5, 6}, 4), heard[1]);
   executor_->spoil_result = [](StepResult& result) { std::swap(result.rows[0], result.rows[1]); };
   run_to_end();
   for (const Heard& one : heard) {
@@ -403,7 +397,7 @@ class EngineOverlapTest : public EngineTest {
 };
 
 TEST_F(EngineOverlapTest, OneStepAheadAndNoneTooMany) {
-  const GenerateRequest request = request_of({1, 2, 3}, 6);
+  const GenerateRequest request = seeded_request({1, 2, 3}, 6);
   Heard heard;
   add(request, heard);
   step();
@@ -418,11 +412,11 @@ TEST_F(EngineOverlapTest, OneStepAheadAndNoneTooMany) {
 }
 
 TEST_F(EngineOverlapTest, AStopTokenWastesOneRowAndGivesItsPageBack) {
-  GenerateRequest request = request_of({1, 2, 3}, 20);
+  GenerateRequest request = seeded_request({1, 2, 3}, 20);
   request.stop_tokens = {right(request)[5]};
   Heard heard;
   Heard other;
-  const GenerateRequest longer = request_of({9, 8}, 20);
+  const GenerateRequest longer = seeded_request({9, 8}, 20);
   add(request, heard);
   add(longer, other);
   run_to_end();
@@ -447,7 +441,7 @@ TEST_F(EngineOverlapTest, UnderPressureAllAnswersAreRight) {
   std::vector<Heard> heard(4);
   std::vector<GenerateRequest> requests;
   for (Token i = 0; i < 4; ++i) {
-    requests.push_back(request_of(counting_prompt(10 * i, 6, kVocab), 24));
+    requests.push_back(seeded_request(counting_prompt(10 * i, 6, kVocab), 24));
     add(requests.back(), heard[static_cast<size_t>(i)]);
   }
   run_to_end();
@@ -462,8 +456,8 @@ TEST_F(EngineOverlapTest, AFailedRowStopsTheRequestAndTheStepThatFollowedIt) {
     start_overlapped(small_config());
     Heard victim;
     Heard neighbour;
-    const GenerateRequest one = request_of(counting_prompt(1, 6, kVocab), 10);
-    const GenerateRequest other = request_of(counting_prompt(50, 6, kVocab), 10);
+    const GenerateRequest one = seeded_request(counting_prompt(1, 6, kVocab), 10);
+    const GenerateRequest other = seeded_request(counting_prompt(50, 6, kVocab), 10);
     add(one, victim);
     add(other, neighbour);
     for (int i = 0; i < 3; ++i) step();  // two tokens are out, the third is being chosen
@@ -487,7 +481,7 @@ TEST_F(EngineOverlapTest, AFailedRowStopsTheRequestAndTheStepThatFollowedIt) {
 
 TEST_F(EngineOverlapTest, TheEndOfTheEngineReadsWhatIsOpen) {
   Heard heard;
-  add(request_of({1, 2, 3}, 40), heard);
+  add(seeded_request({1, 2, 3}, 40), heard);
   step();
   EXPECT_EQ(watch_->open, 1);
   engine_.reset();
@@ -497,7 +491,7 @@ TEST_F(EngineOverlapTest, TheEndOfTheEngineReadsWhatIsOpen) {
 
 TEST_F(EngineTest, FlushIsRefusedWhileRequestsRun) {
   Heard heard;
-  add(request_of({1, 2, 3}, 4), heard);
+  add(seeded_request({1, 2, 3}, 4), heard);
   step();
   EXPECT_FALSE(engine_->flush_cache());
   run_to_end();
@@ -507,9 +501,9 @@ TEST_F(EngineTest, FlushIsRefusedWhileRequestsRun) {
 TEST_F(EngineTest, TheEndOfTheEngineAbortsWhatIsLeft) {
   Heard running;
   Heard queued;
-  add(request_of({1, 2, 3}, 40), running);
+  add(seeded_request({1, 2, 3}, 40), running);
   step();
-  add(request_of({1, 2, 3}, 40), queued);
+  add(seeded_request({1, 2, 3}, 40), queued);
   engine_.reset();
   EXPECT_EQ(running.last().finish, FinishReason::aborted);
   EXPECT_EQ(queued.last().finish, FinishReason::aborted);
@@ -517,7 +511,7 @@ TEST_F(EngineTest, TheEndOfTheEngineAbortsWhatIsLeft) {
 
 TEST_F(EngineTest, TheRateIsOfTheLastSecond) {
   Heard heard;
-  add(request_of({1, 2, 3}, 40), heard);
+  add(seeded_request({1, 2, 3}, 40), heard);
   for (int i = 0; i < 30; ++i) {
     clock_.advance_us(50'000);  // twenty a second
     step();

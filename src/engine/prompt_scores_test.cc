@@ -4,13 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
 
 #include "engine/engine.h"
-#include "engine/forwarding_executor.h"
+#include "engine/faulty_executor.h"
 #include "engine/sim_executor.h"
 #include "engine/test_requests.h"
 
@@ -19,19 +18,6 @@ namespace {
 
 constexpr int32_t kVocab = 100;
 constexpr SimModel kModel{.vocab_size = kVocab, .seed = 5};
-
-// A test may spoil what one step returns.
-class FaultyExecutor final : public ForwardingExecutor {
- public:
-  using ForwardingExecutor::ForwardingExecutor;
-  std::function<void(StepResult&)> spoil_result;
-
-  StepResult collect_step(TicketId ticket) override {
-    StepResult result = ForwardingExecutor::collect_step(ticket);
-    if (spoil_result) std::exchange(spoil_result, nullptr)(result);
-    return result;
-  }
-};
 
 class PromptScores : public testing::Test {
  protected:
@@ -44,9 +30,8 @@ class PromptScores : public testing::Test {
     engine_ = std::make_unique<Engine>(config_, *executor_, clock_, log_);
   }
   static GenerateRequest request_of(std::vector<Token> prompt, int32_t max_new_tokens) {
-    GenerateRequest request{
-        .prompt = std::move(prompt), .max_new_tokens = max_new_tokens, .prompt_logprobs = 0};
-    request.sampling.seed = 11;
+    GenerateRequest request = seeded_request(std::move(prompt), max_new_tokens);
+    request.prompt_logprobs = 0;
     return request;
   }
   void add(const GenerateRequest& request, Heard& heard) {

@@ -17,12 +17,6 @@ namespace {
 constexpr int32_t kVocab = 100;
 constexpr SimModel kModel{.vocab_size = kVocab, .seed = 5};
 
-GenerateRequest request_of(std::vector<Token> prompt, int32_t max_new_tokens) {
-  GenerateRequest request{.prompt = std::move(prompt), .max_new_tokens = max_new_tokens};
-  request.sampling.seed = 11;
-  return request;
-}
-
 std::vector<Token> right(const GenerateRequest& request) {
   return right_answer(kModel, 0, request);
 }
@@ -78,8 +72,8 @@ class ReactionTest : public testing::TestWithParam<Overlap> {
   std::unique_ptr<SimExecutor> sim_;
   std::unique_ptr<FaultyExecutor> executor_;
   std::unique_ptr<Engine> engine_;
-  const GenerateRequest one_ = request_of(counting_prompt(1, 6, kVocab), 10);
-  const GenerateRequest other_ = request_of(counting_prompt(50, 6, kVocab), 10);
+  const GenerateRequest one_ = seeded_request(counting_prompt(1, 6, kVocab), 10);
+  const GenerateRequest other_ = seeded_request(counting_prompt(50, 6, kVocab), 10);
 };
 
 INSTANTIATE_TEST_SUITE_P(, ReactionTest, testing::Values(Overlap::off, Overlap::on),
@@ -166,7 +160,7 @@ TEST_P(ReactionTest, OnlyFindingsAboutPagesAreRetried) {
 
 // Tokens that damaged content may have made cannot be taken back: then the request ends.
 TEST_P(ReactionTest, DamagedContentIsRetriedOnlyBeforeTheFirstToken) {
-  const GenerateRequest long_prompt = request_of(counting_prompt(1, 40, kVocab), 6);
+  const GenerateRequest long_prompt = seeded_request(counting_prompt(1, 40, kVocab), 6);
   for (const bool has_answered : {false, true}) {
     start(1);
     Heard heard;
@@ -191,7 +185,7 @@ TEST_P(ReactionTest, DamagedContentIsRetriedOnlyBeforeTheFirstToken) {
 // A retry does not meet again what it met the first time.
 TEST_P(ReactionTest, ARetryComputesItsPrefixItself) {
   start(1);
-  const GenerateRequest request = request_of(counting_prompt(1, 20, kVocab), 6);
+  const GenerateRequest request = seeded_request(counting_prompt(1, 20, kVocab), 6);
   Heard first;
   add(request, first);
   run_to_end();
@@ -209,7 +203,7 @@ TEST_P(ReactionTest, ARetryComputesItsPrefixItself) {
 TEST_P(ReactionTest, TheSharersOfAQuarantinedPageAreVerified) {
   for (const bool is_damaged : {false, true}) {
     start(0);
-    const GenerateRequest request = request_of(counting_prompt(1, 20, kVocab), 12);
+    const GenerateRequest request = seeded_request(counting_prompt(1, 20, kVocab), 12);
     Heard first;
     add(request, first);
     run_to_end();
@@ -234,7 +228,7 @@ TEST_P(ReactionTest, TheSharersOfAQuarantinedPageAreVerified) {
 TEST_P(ReactionTest, AnIdleEngineScrubsAndAudits) {
   start(0, IntegrityLevel::full);
   Heard heard;
-  add(request_of(counting_prompt(1, 20, kVocab), 4), heard);
+  add(seeded_request(counting_prompt(1, 20, kVocab), 4), heard);
   run_to_end();
   EXPECT_FALSE(engine_->step());
   const EngineStats before = engine_->stats();

@@ -49,6 +49,13 @@ inline std::unique_ptr<OutputSink> hear(Heard& heard) {
   return std::make_unique<HearingSink>(heard);
 }
 
+// Always samples from the same seed, so that its answer is known.
+inline GenerateRequest seeded_request(std::vector<Token> prompt, int32_t max_new_tokens) {
+  GenerateRequest request{.prompt = std::move(prompt), .max_new_tokens = max_new_tokens};
+  request.sampling.seed = 11;
+  return request;
+}
+
 // `n` tokens that begin at `first`, within `vocab_size`: equal calls give equal prefixes.
 inline std::vector<Token> counting_prompt(Token first, int32_t n, int32_t vocab_size) {
   std::vector<Token> prompt;

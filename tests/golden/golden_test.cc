@@ -13,11 +13,8 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "cpu/cpu_backend.h"
-#ifdef QUIRE_CUDA
-#include "cuda/cuda_backend.h"
-#endif
 #include "format/checkpoint.h"
+#include "golden_backend.h"
 #include "model/model.h"
 #include "model/single_sequence.h"
 #include "weights/loader.h"
@@ -94,18 +91,6 @@ Distance distance_of(const std::vector<float>& found, const std::vector<float>& 
   out.relative = std::sqrt(error / norm);
   out.deviation = std::sqrt(norm / static_cast<double>(found.size()));
   return out;
-}
-
-enum class Device { cpu, cuda };
-
-// Null when the machine, or the build, has no such device.
-std::unique_ptr<Backend> make_backend(Device device) {
-  if (device == Device::cpu) return make_cpu_backend(2);
-#ifdef QUIRE_CUDA
-  Result<std::unique_ptr<Backend>> made = make_cuda_backend({});
-  if (made.ok()) return std::move(made).value();
-#endif
-  return nullptr;
 }
 
 struct Case {

@@ -14,11 +14,8 @@
 #include <vector>
 
 #include "base/json.h"
-#include "cpu/cpu_backend.h"
-#ifdef QUIRE_CUDA
-#include "cuda/cuda_backend.h"
-#endif
 #include "format/checkpoint.h"
+#include "golden_backend.h"
 #include "model/model.h"
 #include "model/single_sequence.h"
 #include "weights/loader.h"
@@ -28,23 +25,11 @@ namespace {
 
 constexpr int64_t kTokensMax = 4096;
 
-enum class Device { cpu, cuda };
-
 struct Way {
   std::string name;
   Device device;
   int64_t chunk_tokens;
 };
-
-// Null when this build or this machine has no such device.
-std::unique_ptr<Backend> make_backend(Device device) {
-  if (device == Device::cpu) return make_cpu_backend(2);
-#ifdef QUIRE_CUDA
-  Result<std::unique_ptr<Backend>> made = make_cuda_backend({});
-  if (made.ok()) return std::move(made).value();
-#endif
-  return nullptr;
-}
 
 std::string nano_dir() { return std::string(QUIRE_SOURCE_DIR) + "/models/kimi-nano"; }
 

@@ -17,31 +17,16 @@
 #include <vector>
 
 #include "base/json.h"
-#include "cpu/cpu_backend.h"
 #include "engine/engine.h"
 #include "engine/runner.h"
 #include "engine/test_requests.h"
-#ifdef QUIRE_CUDA
-#include "cuda/cuda_backend.h"
-#endif
 #include "format/checkpoint.h"
+#include "golden_backend.h"
 #include "model/model.h"
 #include "weights/loader.h"
 
 namespace quire {
 namespace {
-
-enum class Device { cpu, cuda };
-
-// Null when this build or this machine has no such device.
-std::unique_ptr<Backend> make_backend(Device device) {
-  if (device == Device::cpu) return make_cpu_backend(2);
-#ifdef QUIRE_CUDA
-  Result<std::unique_ptr<Backend>> made = make_cuda_backend({});
-  if (made.ok()) return std::move(made).value();
-#endif
-  return nullptr;
-}
 
 std::string nano_dir() { return std::string(QUIRE_SOURCE_DIR) + "/models/kimi-nano"; }
 
