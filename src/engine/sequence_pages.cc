@@ -159,7 +159,7 @@ std::vector<PageId> SequencePages::verify(std::span<Sequence* const> sequences,
     for (const TaggedPage& entry : pages(*sequence)) held.push_back(entry.page);
   }
   std::ranges::sort(held);
-  held.erase(std::ranges::unique(held).begin(), held.end());
+  held.erase(std::unique(held.begin(), held.end()), held.end());  // clang 14 has no ranges::unique
   Sealed due;
   for (const PageId page : held) {
     if (pool_.entry(page).state != PageState::sealed) continue;
