@@ -130,7 +130,7 @@ class CudaBackend final : public Backend {
     here().staging->fetch_settled(to_host, from);
   }
   Result<std::unique_ptr<PageSealer>> make_page_sealer(const PoolPages& pool) override {
-    return cuda::make_page_sealer(device_, &memory_, &pinned_, pool);
+    return cuda::make_page_sealer(device_, &pinned_, pool);
   }
   std::unique_ptr<Fence> make_fence() override {
     return std::make_unique<CudaFence>(here().stream);

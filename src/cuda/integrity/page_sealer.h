@@ -3,14 +3,13 @@
 
 #include <memory>
 
-#include "cuda/common/device_memory.h"
 #include "cuda/common/pinned_memory.h"
 #include "ops/page_sealer.h"
 
 namespace quire::cuda {
 
-// The memories outlive it. Errors: resource_exhausted.
-Result<std::unique_ptr<PageSealer>> make_page_sealer(int device, DeviceMemory* memory,
-                                                     PinnedMemory* pinned, const PoolPages& pool);
+// `pinned` outlives it. Errors: resource_exhausted.
+Result<std::unique_ptr<PageSealer>> make_page_sealer(int device, PinnedMemory* pinned,
+                                                     const PoolPages& pool);
 
 }  // namespace quire::cuda
