@@ -104,7 +104,8 @@ test-fuzz:
 # Compiled where nvcc is; run where a device is.
 test-cuda:
 	@if [ -d src/cuda ] && command -v nvcc >/dev/null 2>&1; then \
-	  cmake --preset cuda -DQUIRE_TESTS=OFF && cmake --build --preset cuda --target quire_cuda; \
+	  cmake --preset cuda -DQUIRE_TESTS=OFF && cmake --build --preset cuda --target quire_cuda && \
+	  python3 tests/device/off_code.py; \
 	else echo "test-cuda: no CUDA sources or no nvcc here: left out"; fi
 
 mutants: setup

@@ -4,12 +4,40 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "ops/append_latent.h"
+#include "ops/check_pages.h"
+#include "ops/forwarding_backend.h"
+#include "ops/open_step.h"
 #include "tests/engine/tiny_model.h"
 
 namespace quire {
 namespace {
 
 using testing::HasSubstr;
+
+// Counts what the ops of a step are asked to do for the checks.
+class CheckCount final : public ForwardingBackend {
+ public:
+  using ForwardingBackend::ForwardingBackend;
+  void open_step(const ops::OpenStep& args) override {
+    mirrors += args.lives[0] > 0 ? 1 : 0;
+    tagged += args.inputs.shape.tag_width > 0 ? 1 : 0;
+    ForwardingBackend::open_step(args);
+  }
+  void check_pages(const ops::CheckPages& args) override {
+    ++comparisons;
+    ForwardingBackend::check_pages(args);
+  }
+  void append_latent(const ops::AppendLatent& args) override {
+    guards += args.kv.guard.tags.data != nullptr ? 1 : 0;
+    ForwardingBackend::append_latent(args);
+  }
+
+  int mirrors = 0;      // steps that bring one up to date
+  int tagged = 0;       // steps whose inputs have tags
+  int comparisons = 0;  // launches of them
+  int guards = 0;       // layers that store under one
+};
 
 class RunnerTest : public testing::Test {
  protected:
@@ -265,6 +293,24 @@ TEST_F(RunnerTest, TargetsAreScoredByTheLogitsOfTheirPosition) {
   tiny_.executor->collect_step(ticket);
   const StepResult known = run(next_plan({next}));
   EXPECT_EQ(named.rows[0].tokens[0].logprob, known.rows[0].tokens[0].logprob);
+}
+
+// `off` is a step in which no op knows of a check: the others have theirs, which are all there are.
+TEST_F(RunnerTest, OffAsksNothingOfAnyOp) {
+  CheckCount count(*tiny_model_.backend);
+  const TinyExecutor tiny = make_tiny_executor(tiny_model_, count, config_, RecordSteps::no);
+  const auto run_with = [&](StepChecks checks) {
+    tiny.executor->watch_directory(
+        checks == StepChecks::none ? std::span<const PageEntry>() : directory_, checks);
+    const StepPlan plan = next_plan({row_of(1, {1, 2, 3}, page(1))});
+    tiny.executor->collect_step(tiny.executor->submit(plan, make_header(plan)).value());
+    return std::vector{std::exchange(count.mirrors, 0), std::exchange(count.tagged, 0),
+                       std::exchange(count.comparisons, 0), std::exchange(count.guards, 0)};
+  };
+  const int n_layers = static_cast<int>(tiny_model_.config.shape.n_layers);
+  EXPECT_EQ(run_with(StepChecks::none), (std::vector{0, 0, 0, 0}));
+  EXPECT_EQ(run_with(StepChecks::pages), (std::vector{1, 1, 2, 0}));
+  EXPECT_EQ(run_with(StepChecks::pages_and_writes), (std::vector{1, 1, 2, n_layers}));
 }
 
 TEST_F(RunnerTest, PagesAreSealedVerifiedCopiedAndMoved) {

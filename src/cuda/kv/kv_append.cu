@@ -20,36 +20,77 @@ constexpr int kSumWarps = kLatentMax / 8 / kWarpSize;  // that add up eight valu
 constexpr int kQueryMax = 8 * kThreads;                // values of a query, in append_latent
 constexpr int kValuesMax = 1024;                       // of a token's row there
 
-// Whether stores are checked. Where they are not, no code of it is there.
-enum class Guard : uint8_t { none, kept };
+// A token's entry of the page table.
+struct Entry {
+  int64_t page;     // as the table has it
+  int64_t row;      // of the table
+  int32_t logical;  // place in the row
+  int32_t slot;     // of the page
+  bool is_inside;   // the page is in the pool: else nothing is written
+};
 
-// WriteGuard, as kernels take it.
-struct GuardWords {
+// Stores are not checked: no word of a check, and no code
+// (tests/device/off_code.py).
+struct NoGuard {
+  struct Seen {};
+  __device__ Seen expect(const Entry&) const { return {}; }
+  __device__ void look(const Entry&, Seen*) const {}
+  __device__ bool allows(const Entry&, const Seen&) const { return true; }
+};
+
+// WriteGuard, as kernels take it. A check is two loads, the second of which needs the entry of the
+// table, and a verdict: three calls, so that a kernel asks early and has other work in between.
+struct PageGuard {
   const PageTag* tags;    // [n_rows, pages_max]
   const PageLife* lives;  // [n_pages]
   PageCheck* rows;        // [n_rows]
   int64_t tag_stride;     // elements between rows
+
+  struct Seen {
+    PageTag expected;
+    PageLife life;
+  };
+  // What the row recorded. Asks for it, and waits for nothing.
+  __device__ Seen expect(const Entry& at) const {
+    return {.expected = tags[at.row * tag_stride + at.logical], .life = {}};
+  }
+  // What the page lives. Waits for the entry.
+  __device__ void look(const Entry& at, Seen* seen) const {
+    seen->life = lives[at.is_inside ? at.page : 0];
+  }
+  // Whether the row may write the page, which is in the pool; else one thread notes it.
+  __device__ bool allows(const Entry& at, const Seen& seen) const {
+    if (is_writable(seen.life, seen.expected)) return true;
+    if (threadIdx.x == 0) {
+      atomicAdd(&rows[at.row].dropped, 1);
+      atomicMax(&rows[at.row].dropped_page, static_cast<int32_t>(at.page));
+    }
+    return false;
+  }
 };
 
 // Where the rows of a step go.
+template <class Guard>
 struct Destination {
   PagedBlocks kv;
-  GuardWords guard;
   const int32_t* row;       // [n_tokens] row of the page table
   const int32_t* position;  // [n_tokens]
   int bits_dropped;
+  Guard guard;  // last: an empty one moves nothing
 };
 
+template <class Guard>
 struct AppendParams {
-  Destination to;
+  Destination<Guard> to;
   const bf16* latent;     // [n_tokens, kv.latent_dim]
   const bf16* rope;       // [n_tokens, kv.rope_dim]
   int64_t latent_stride;  // elements between tokens
   int64_t rope_stride;    // elements between tokens
 };
 
+template <class Guard>
 struct LatentParams {
-  Destination to;
+  Destination<Guard> to;
   const bf16* kv_a;       // [n_tokens, kv.values()]
   const bf16* kv_a_norm;  // [kv.latent_dim]
   bf16* q_a;              // [n_tokens, q_dim], in and out
@@ -93,48 +134,35 @@ __device__ float cast_part(const bf16* x, int n, int bits_dropped, uint8_t* out)
   return scale;
 }
 
-// Where a token's row lies.
-struct Place {
-  std::byte* block;  // null: the page is outside the pool or guarded, and nothing is written
-  int32_t slot;      // of the page
-};
-
-// Whether the row may write `page`, which is in the pool, at `logical`; else one thread notes it.
-__device__ bool may_store(const GuardWords& guard, int64_t row, int32_t logical, int64_t page) {
-  const PageTag tag = guard.tags[row * guard.tag_stride + logical];
-  if (is_writable(guard.lives[page], tag)) return true;
-  if (threadIdx.x == 0) {
-    atomicAdd(&guard.rows[row].dropped, 1);
-    atomicMax(&guard.rows[row].dropped_page, static_cast<int32_t>(page));
-  }
-  return false;
-}
-
-template <Guard kGuard>
-__device__ Place place_of(const Destination& to, int64_t token) {
-  const PagedBlocks& kv = to.kv;
+template <class Guard>
+__device__ Entry entry_of(const Destination<Guard>& to, int64_t token) {
   const int32_t position = to.position[token];
   const int64_t row = to.row[token];
-  const int64_t page = kv.table[row * kv.table_stride + position / kPageTokens];
-  bool is_inside = page >= 0 && page < kv.n_pages;
-  if constexpr (kGuard == Guard::kept) {
-    is_inside = is_inside && may_store(to.guard, row, position / kPageTokens, page);
-  }
-  return {.block = is_inside ? kv.block(page) : nullptr, .slot = position % kPageTokens};
+  const int64_t page = to.kv.table[row * to.kv.table_stride + position / kPageTokens];
+  return {.page = page,
+          .row = row,
+          .logical = position / kPageTokens,
+          .slot = position % kPageTokens,
+          .is_inside = page >= 0 && page < to.kv.n_pages};
 }
 
-__device__ float* scales_of(const PagedBlocks& kv, const Place& at) {
-  return reinterpret_cast<float*>(at.block + PagedBlocks::scales_at(kv.values())) + 2 * at.slot;
+__device__ float* scales_of(const PagedBlocks& kv, const Entry& at) {
+  return reinterpret_cast<float*>(kv.block(at.page) + PagedBlocks::scales_at(kv.values())) +
+         2 * at.slot;
 }
 
 // A token's row into its page, by all threads of the block.
-template <Guard kGuard>
-__device__ void store_row(const Destination& to, int64_t token, const bf16* latent,
+template <class Guard>
+__device__ void store_row(const Destination<Guard>& to, int64_t token, const bf16* latent,
                           const bf16* rope) {
   const PagedBlocks& kv = to.kv;
-  const auto [block, slot] = place_of<kGuard>(to, token);
-  if (block == nullptr) return;
-  const int64_t first = int64_t{slot} * kv.values();
+  const Entry at = entry_of(to, token);
+  auto seen = to.guard.expect(at);
+  to.guard.look(at, &seen);
+  if (!at.is_inside) return;
+  if (!to.guard.allows(at, seen)) return;
+  std::byte* const block = kv.block(at.page);
+  const int64_t first = int64_t{at.slot} * kv.values();
   if (kv.format == KvFormat::bf16) {
     bf16* out = reinterpret_cast<bf16*>(block) + first;
     for (int i = static_cast<int>(threadIdx.x); i < kv.values(); i += kThreads) {
@@ -146,7 +174,7 @@ __device__ void store_row(const Destination& to, int64_t token, const bf16* late
   const float latent_scale = cast_part(latent, kv.latent_dim, to.bits_dropped, out);
   const float rope_scale = cast_part(rope, kv.rope_dim, to.bits_dropped, out + kv.latent_dim);
   if (threadIdx.x == 0) {
-    float* scales = scales_of(kv, {block, slot});
+    float* scales = scales_of(kv, at);
     scales[0] = latent_scale;
     scales[1] = rope_scale;
   }
@@ -154,14 +182,13 @@ __device__ void store_row(const Destination& to, int64_t token, const bf16* late
 
 // One token a block. Grid n_tokens, 256 threads, 32 bytes of shared memory. Moves 1,152 + 584
 // bytes (FP8) or 2 * 1,152 (BF16) a token of 512 + 64 values: bound by the launch.
-template <Guard kGuard>
+template <class Guard>
 __global__ __launch_bounds__(kThreads) void kv_append_kernel(
-    const __grid_constant__ AppendParams p) {
+    const __grid_constant__ AppendParams<Guard> p) {
   let_next_kernel_begin();
   wait_for_earlier_kernels();
   const int64_t token = blockIdx.x;
-  store_row<kGuard>(p.to, token, p.latent + token * p.latent_stride,
-                    p.rope + token * p.rope_stride);
+  store_row(p.to, token, p.latent + token * p.latent_stride, p.rope + token * p.rope_stride);
 }
 
 __device__ float amax_of(uint32_t pair) {
@@ -184,9 +211,11 @@ struct RowExchange {
 };
 
 // append_latent's row of the cache where all of it fits registers: a pair of the latent a thread,
-// and a pair of the key a lane of the last warp. Places are looked up while the row is on its way.
-template <Guard kGuard>
-__device__ void append_registers(const LatentParams& p, int64_t token, RowExchange* exchange) {
+// and a pair of the key a lane of the last warp. Its place is looked up while the row is on its way
+// and normed: each load of that chain is asked for one barrier before it is used.
+template <class Guard>
+__device__ void append_registers(const LatentParams<Guard>& p, int64_t token,
+                                 RowExchange* exchange) {
   const PagedBlocks& kv = p.to.kv;
   const auto thread = static_cast<int>(threadIdx.x);
   const int lane = lane_of_thread();
@@ -203,21 +232,24 @@ __device__ void append_registers(const LatentParams& p, int64_t token, RowExchan
     key = reinterpret_cast<const uint32_t*>(kv_a + kv.latent_dim)[lane];
     rotate_in_place(reinterpret_cast<bf16*>(&key), p.tables.cos[at], p.tables.sin[at]);
   }
-  const auto [block, slot] = place_of<kGuard>(p.to, token);
+  const Entry at = entry_of(p.to, token);
+  auto seen = p.to.guard.expect(at);
   if (warp_of_thread() < kSumWarps) {
     const float sum = warp_sum(sum_of_squares(vector));
     if (lane == 0) exchange->sum[warp_of_thread()] = sum;
   }
   __syncthreads();
+  p.to.guard.look(at, &seen);
   float sum = exchange->sum[0];
   for (int warp = 1; warp < kSumWarps; ++warp) sum += exchange->sum[warp];
   const float factor = norm_factor(sum, kv.latent_dim, p.eps);
   latent = scale_pair(latent, weight, factor);
 
-  const int64_t row = int64_t{slot} * kv.values();
+  const int64_t row = int64_t{at.slot} * kv.values();
   if (kv.format == KvFormat::bf16) {
-    if (block == nullptr) return;
-    bf16* out = reinterpret_cast<bf16*>(block) + row;
+    if (!at.is_inside) return;
+    if (!p.to.guard.allows(at, seen)) return;
+    bf16* out = reinterpret_cast<bf16*>(kv.block(at.page)) + row;
     if (has_latent) reinterpret_cast<uint32_t*>(out)[thread] = latent;
     if (has_key) reinterpret_cast<uint32_t*>(out + kv.latent_dim)[lane] = key;
     return;
@@ -226,22 +258,23 @@ __device__ void append_registers(const LatentParams& p, int64_t token, RowExchan
   if (lane == 0) exchange->amax[warp_of_thread()] = amax;
   const float key_scale = e4m3_scale(warp_max(amax_of(key)));
   __syncthreads();
-  if (block == nullptr) return;
+  if (!at.is_inside) return;
+  if (!p.to.guard.allows(at, seen)) return;
   for (int warp = 0; warp < kWarps; ++warp) amax = fmaxf(amax, exchange->amax[warp]);
   const float scale = e4m3_scale(amax);
-  auto* out = reinterpret_cast<uint8_t*>(block) + row;
+  auto* out = reinterpret_cast<uint8_t*>(kv.block(at.page)) + row;
   const int bits = p.to.bits_dropped;
   if (has_latent) reinterpret_cast<uint16_t*>(out)[thread] = cast_pair(latent, scale, bits);
   if (has_key) {
     reinterpret_cast<uint16_t*>(out + kv.latent_dim)[lane] = cast_pair(key, key_scale, bits);
-    if (lane == 0) scales_of(kv, {block, slot})[1] = key_scale;
+    if (lane == 0) scales_of(kv, at)[1] = key_scale;
   }
-  if (thread == 0) scales_of(kv, {block, slot})[0] = scale;
+  if (thread == 0) scales_of(kv, at)[0] = scale;
 }
 
 // The same for any shape.
-template <Guard kGuard>
-__device__ void append_values(const LatentParams& p, int64_t token, float* sums) {
+template <class Guard>
+__device__ void append_values(const LatentParams<Guard>& p, int64_t token, float* sums) {
   __shared__ __align__(16) bf16 row[kValuesMax];
   wait_for_earlier_kernels();
   const bf16* kv_a = p.kv_a + token * p.kv_a_stride;
@@ -255,10 +288,11 @@ __device__ void append_values(const LatentParams& p, int64_t token, float* sums)
     rotate_in_place(pair, p.tables.cos[table + i], p.tables.sin[table + i]);
   }
   __syncthreads();
-  store_row<kGuard>(p.to, token, row, row + latent_dim);
+  store_row(p.to, token, row, row + latent_dim);
 }
 
-__device__ void norm_query(const LatentParams& p, int64_t token, float* sums) {
+template <class Guard>
+__device__ void norm_query(const LatentParams<Guard>& p, int64_t token, float* sums) {
   bf16* q = p.q_a + token * p.q_a_stride;
   if (!p.query_in_registers) {
     wait_for_earlier_kernels();
@@ -274,9 +308,9 @@ __device__ void norm_query(const LatentParams& p, int64_t token, float* sums) {
 // One token's query, or one token's row of the cache, a block. Grid (n_tokens, 2), or (n_tokens, 1)
 // without a query; 256 threads, 2 KB of shared memory. Moves 4 * q_dim bytes for a query, and what
 // kv_append moves: bound by the launch.
-template <Guard kGuard>
+template <class Guard>
 __global__ __launch_bounds__(kThreads) void append_latent_kernel(
-    const __grid_constant__ LatentParams p) {
+    const __grid_constant__ LatentParams<Guard> p) {
   __shared__ float sums[kNormWarpsMax];
   __shared__ RowExchange exchange;
   let_next_kernel_begin();
@@ -284,9 +318,9 @@ __global__ __launch_bounds__(kThreads) void append_latent_kernel(
   if (blockIdx.y == 1) {
     norm_query(p, token, sums);
   } else if (p.row_in_registers) {
-    append_registers<kGuard>(p, token, &exchange);
+    append_registers(p, token, &exchange);
   } else {
-    append_values<kGuard>(p, token, sums);
+    append_values(p, token, sums);
   }
 }
 
@@ -305,53 +339,66 @@ bool row_fits_registers(const ops::AppendLatent& args) {
 
 bool is_guarded(const PagedKv& kv) { return kv.guard.tags.data != nullptr; }
 
-Destination destination_of(const PagedKv& kv, const TokenRows& tokens, int32_t layer, int bits) {
-  return {.kv = blocks_of(kv, layer),
-          .guard = {.tags = kv.guard.tags.data,
-                    .lives = kv.guard.lives.data,
-                    .rows = kv.guard.rows.data,
-                    .tag_stride = kv.guard.tags.stride[0]},
-          .row = tokens.row.data,
-          .position = tokens.position.data,
-          .bits_dropped = bits};
+PageGuard guard_of(const WriteGuard& guard) {
+  return {.tags = guard.tags.data,
+          .lives = guard.lives.data,
+          .rows = guard.rows.data,
+          .tag_stride = guard.tags.stride[0]};
+}
+
+template <class Guard>
+void launch_append(const Context& context, const ops::KvAppend& args, const Guard& guard) {
+  const AppendParams<Guard> p{.to = {.kv = blocks_of(args.kv, args.layer),
+                                     .row = args.tokens.row.data,
+                                     .position = args.tokens.position.data,
+                                     .bits_dropped = args.fp8_bits_dropped,
+                                     .guard = guard},
+                              .latent = device_type(args.latent.data),
+                              .rope = device_type(args.rope.data),
+                              .latent_stride = args.latent.stride[0],
+                              .rope_stride = args.rope.stride[0]};
+  launch(context.stream, {.grid = static_cast<unsigned>(args.latent[0]), .threads = kThreads},
+         kv_append_kernel<Guard>, p);
+}
+
+template <class Guard>
+void launch_latent(const Context& context, const ops::AppendLatent& args, const Guard& guard) {
+  const bool has_query = args.q_a.data != nullptr;
+  const LatentParams<Guard> p{.to = {.kv = blocks_of(args.kv, args.layer),
+                                     .row = args.tokens.row.data,
+                                     .position = args.tokens.position.data,
+                                     .bits_dropped = args.fp8_bits_dropped,
+                                     .guard = guard},
+                              .kv_a = device_type(args.kv_a.data),
+                              .kv_a_norm = device_type(args.kv_a_norm.data),
+                              .q_a = device_type(args.q_a.data),
+                              .q_a_norm = device_type(args.q_a_norm.data),
+                              .kv_a_stride = args.kv_a.stride[0],
+                              .q_a_stride = args.q_a.stride[0],
+                              .q_dim = args.q_a[1],
+                              .query_in_registers = fits_norm(args.q_a[1], kThreads) &&
+                                                    is_at_16(args.q_a.data, args.q_a.stride[0]) &&
+                                                    is_at_16(args.q_a_norm.data, 0),
+                              .row_in_registers = row_fits_registers(args),
+                              .tables = rotation_of({}, args.tokens.position, args.cos, args.sin),
+                              .eps = args.eps};
+  launch(
+      context.stream,
+      {.grid = dim3(static_cast<unsigned>(args.kv_a[0]), has_query ? 2 : 1), .threads = kThreads},
+      append_latent_kernel<Guard>, p);
 }
 
 }  // namespace
 
 void kv_append(const Context& context, const ops::KvAppend& args) {
-  const AppendParams p{
-      .to = destination_of(args.kv, args.tokens, args.layer, args.fp8_bits_dropped),
-      .latent = device_type(args.latent.data),
-      .rope = device_type(args.rope.data),
-      .latent_stride = args.latent.stride[0],
-      .rope_stride = args.rope.stride[0]};
-  launch(context.stream, {.grid = static_cast<unsigned>(args.latent[0]), .threads = kThreads},
-         is_guarded(args.kv) ? kv_append_kernel<Guard::kept> : kv_append_kernel<Guard::none>, p);
+  if (is_guarded(args.kv)) return launch_append(context, args, guard_of(args.kv.guard));
+  launch_append(context, args, NoGuard{});
 }
 
 void append_latent(const Context& context, const ops::AppendLatent& args) {
   CHECK(args.kv_a[1] <= kValuesMax && args.q_a[1] <= kQueryMax);
-  const bool has_query = args.q_a.data != nullptr;
-  const LatentParams p{
-      .to = destination_of(args.kv, args.tokens, args.layer, args.fp8_bits_dropped),
-      .kv_a = device_type(args.kv_a.data),
-      .kv_a_norm = device_type(args.kv_a_norm.data),
-      .q_a = device_type(args.q_a.data),
-      .q_a_norm = device_type(args.q_a_norm.data),
-      .kv_a_stride = args.kv_a.stride[0],
-      .q_a_stride = args.q_a.stride[0],
-      .q_dim = args.q_a[1],
-      .query_in_registers = fits_norm(args.q_a[1], kThreads) &&
-                            is_at_16(args.q_a.data, args.q_a.stride[0]) &&
-                            is_at_16(args.q_a_norm.data, 0),
-      .row_in_registers = row_fits_registers(args),
-      .tables = rotation_of({}, args.tokens.position, args.cos, args.sin),
-      .eps = args.eps};
-  launch(
-      context.stream,
-      {.grid = dim3(static_cast<unsigned>(args.kv_a[0]), has_query ? 2 : 1), .threads = kThreads},
-      is_guarded(args.kv) ? append_latent_kernel<Guard::kept> : append_latent_kernel<Guard::none>,
-      p);
+  if (is_guarded(args.kv)) return launch_latent(context, args, guard_of(args.kv.guard));
+  launch_latent(context, args, NoGuard{});
 }
 
 }  // namespace quire::cuda

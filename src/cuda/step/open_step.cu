@@ -14,15 +14,35 @@ constexpr int kBlocks = 16;
 // Words of ops::OpenStep::state. All but the counter are zero between calls.
 enum State : int { kCounter, kHash, kNonces, kBlocksDone };
 
+// There is no mirror to bring up to date: no word of it, and no code (tests/device/off_code.py).
+struct NoMirror {
+  __device__ void update(const StepInputs&) const {}
+};
+
+struct Mirror {
+  PageLife* lives;  // [n_lives]
+  int64_t n_lives;
+
+  // Step 5 of the contract.
+  __device__ void update(const StepInputs& in) const {
+    const WordSlice changes = *in.changes.data;
+    const int32_t n = (changes.end - changes.begin) / static_cast<int32_t>(kPageChangeWords);
+    for (int32_t i = static_cast<int32_t>(threadIdx.x); i < n; i += kThreads) {
+      const PageChange change = change_in(in.extra.data + changes.begin + i * kPageChangeWords);
+      if (change.page >= 0 && change.page < n_lives) lives[change.page] = life_of(change);
+    }
+  }
+};
+
+template <class Kept>
 struct Params {
   ops::StepOpening* out;
   uint64_t* state;
   StepInputs in;
   const int32_t* recent;
   int64_t n_recent;
-  PageLife* lives;
-  int64_t n_lives;
   int64_t held_words;  // of the range of the inputs
+  Kept mirror;         // last: an empty one moves nothing
 };
 
 __device__ void atomic_add(uint64_t* to, uint64_t value) {
@@ -50,32 +70,20 @@ __device__ void make_harmless(const StepInputs& in) {
   }
 }
 
-__device__ void resolve(const Params& p) {
-  for (int64_t t = threadIdx.x; t < p.in.shape.n_tokens; t += kThreads) {
-    const int32_t id = p.in.ids.data[t];
+__device__ void resolve(const StepInputs& in, const int32_t* recent, int64_t n_recent) {
+  for (int64_t t = threadIdx.x; t < in.shape.n_tokens; t += kThreads) {
+    const int32_t id = in.ids.data[t];
     if (id >= 0) continue;
     const int64_t place = -1 - int64_t{id};
-    p.in.ids.data[t] = place < p.n_recent ? max(p.recent[place], 0) : 0;
+    in.ids.data[t] = place < n_recent ? max(recent[place], 0) : 0;
   }
 }
-
-// Step 5 of the contract.
-__device__ void update_mirror(const Params& p) {
-  const WordSlice changes = *p.in.changes.data;
-  const int32_t n = (changes.end - changes.begin) / static_cast<int32_t>(kPageChangeWords);
-  for (int32_t i = static_cast<int32_t>(threadIdx.x); i < n; i += kThreads) {
-    const PageChange change = change_in(p.in.extra.data + changes.begin + i * kPageChangeWords);
-    if (change.page >= 0 && change.page < p.n_lives) p.lives[change.page] = life_of(change);
-  }
-}
-
-// Whether there is a mirror to bring up to date. Without one, no code of it is there.
-enum class Mirror : uint8_t { none, kept };
 
 // Grid 16, 512 threads, 0.3 KB of shared memory. Reads the step's inputs once, 8 KB to 1 MB: bound
 // by latency. Sums are of integers, so that the order of the blocks does not matter.
-template <Mirror kMirror>
-__global__ __launch_bounds__(kThreads) void open_step_kernel(const __grid_constant__ Params p) {
+template <class Kept>
+__global__ __launch_bounds__(kThreads) void open_step_kernel(
+    const __grid_constant__ Params<Kept> p) {
   __shared__ uint64_t shared[kWarps];
   __shared__ bool is_last;
   const SlotHeader header = *p.in.header.data;
@@ -114,28 +122,31 @@ __global__ __launch_bounds__(kThreads) void open_step_kernel(const __grid_consta
     p.state[kHash] = p.state[kNonces] = p.state[kBlocksDone] = 0;
   }
   if (is_good) {
-    if constexpr (kMirror == Mirror::kept) update_mirror(p);
-    resolve(p);
+    p.mirror.update(p.in);
+    resolve(p.in, p.recent, p.n_recent);
   } else {
     make_harmless(p.in);
   }
 }
 
+template <class Kept>
+void launch_open(const Context& context, const ops::OpenStep& args, const Kept& mirror) {
+  const Params<Kept> p{.out = args.out.data,
+                       .state = args.state.data,
+                       .in = args.inputs,
+                       .recent = args.recent.data,
+                       .n_recent = args.recent.size(),
+                       .held_words = args.inputs.fixed_words() + args.inputs.extra[0],
+                       .mirror = mirror};
+  open_step_kernel<Kept><<<kBlocks, kThreads, 0, context.stream>>>(p);
+  CUDA_MUST(cudaGetLastError());
+}
+
 }  // namespace
 
 void open_step(const Context& context, const ops::OpenStep& args) {
-  const Params p{.out = args.out.data,
-                 .state = args.state.data,
-                 .in = args.inputs,
-                 .recent = args.recent.data,
-                 .n_recent = args.recent.size(),
-                 .lives = args.lives.data,
-                 .n_lives = args.lives[0],
-                 .held_words = args.inputs.fixed_words() + args.inputs.extra[0]};
-  const auto kernel =
-      p.n_lives > 0 ? open_step_kernel<Mirror::kept> : open_step_kernel<Mirror::none>;
-  kernel<<<kBlocks, kThreads, 0, context.stream>>>(p);
-  CUDA_MUST(cudaGetLastError());
+  if (args.lives[0] == 0) return launch_open(context, args, NoMirror{});
+  launch_open(context, args, Mirror{.lives = args.lives.data, .n_lives = args.lives[0]});
 }
 
 }  // namespace quire::cuda
