@@ -1,9 +1,10 @@
 // quire bench integrity: what the checks of docs/integrity.md cost a decode step.
 //
-// One engine, whose checks change every so many steps: off, tags and full in turn (and each check
-// alone), so that all see the same machine. Prompts are there at once (ready_prompts.h) over pages
-// of random rows; requests come and go, and so do their pages. A step's time is that between two
-// returns of Engine::step. Steps beside a prompt or a change of the checks are not counted.
+// One engine for all points, whose checks change every so many steps: off, tags and full in turn
+// (and each check alone), so that all see the same machine. Prompts are there at once
+// (ready_prompts.h) over pages of random rows; requests come and go, and so do their pages. A
+// step's time is that between two returns of Engine::step. Steps beside a prompt or a change of the
+// checks are not counted. The table that it prints is that of docs/kernels/integrity.md.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -27,35 +28,54 @@ namespace quire {
 
 namespace {
 
+// So many requests, each with a prompt of so many tokens.
+struct LoadPoint {
+  int32_t batch = 0;
+  int32_t context = 0;
+};
+
 struct IntegrityOptions {
-  std::vector<int32_t> batches{1, 8, 32, 64};
-  int32_t context = 8192;
+  std::vector<LoadPoint> points;
   int32_t output_len = 1000;
-  int32_t steps = 2000;   // of each setting
-  int32_t every = 50;     // steps between changes
-  int32_t seconds = 600;  // of a batch, at most
-  bool each_alone = false;
+  int32_t steps = 2000;                // of each setting
+  int32_t every = 50;                  // steps between changes
+  int32_t seconds = 600;               // of all points together, at most
+  std::vector<int32_t> alone_batches;  // at which each check is measured alone, too
+  int32_t alone_steps = 500;           // of each check alone
   bool json = false;
 };
+
+// "64x8192". Errors: invalid_argument.
+Result<LoadPoint> parse_point(const std::string& text) {
+  LoadPoint point;
+  int end = 0;
+  const int n = std::sscanf(text.c_str(), "%6dx%7d%n", &point.batch, &point.context, &end);
+  const bool is_whole = n == 2 && static_cast<size_t>(end) == text.size();
+  if (!is_whole || point.batch < 1 || point.batch > 1024 || point.context < 2) {
+    return invalid_argument("--points: expected REQUESTSxTOKENS, as 64x8192, found " + text);
+  }
+  return point;
+}
 
 struct Setting {
   std::string name;
   IntegrityConfig checks;
+  int32_t steps = 0;
 };
 
-std::vector<Setting> settings_of(bool each_alone) {
+std::vector<Setting> settings_of(const IntegrityOptions& options, int32_t batch) {
   std::vector<Setting> settings;
   for (const IntegrityLevel level :
        {IntegrityLevel::off, IntegrityLevel::tags, IntegrityLevel::full}) {
-    settings.push_back({std::string(name(level)), integrity_config(level)});
+    settings.push_back({std::string(name(level)), integrity_config(level), options.steps});
   }
-  if (!each_alone) return settings;
+  if (std::ranges::count(options.alone_batches, batch) == 0) return settings;
   const IntegrityConfig off = integrity_config(IntegrityLevel::off);
   const IntegrityConfig full = integrity_config(IntegrityLevel::full);
   const auto alone = [&](const char* what, auto IntegrityConfig::*check) {
     IntegrityConfig checks = off;
     checks.*check = full.*check;
-    settings.push_back({what, checks});
+    settings.push_back({what, checks, std::min(options.alone_steps, options.steps)});
   };
   alone("writes", &IntegrityConfig::writes);
   alone("seals", &IntegrityConfig::seals);
@@ -94,9 +114,8 @@ class IntegrityBench {
  public:
   IntegrityBench(const IntegrityOptions& options, ModelEngine& engine)
       : options_(options),
-        settings_(settings_of(options.each_alone)),
         source_(engine),
-        prompts_(*engine.executor, options.context),
+        prompts_(*engine.executor, options.points.front().context),
         engine_(engine.config, prompts_, clock_, log_) {}
 
   // What hashing pages takes when nothing else runs: as for one that fills, and as for the prefix
@@ -124,15 +143,18 @@ class IntegrityBench {
     return out;
   }
 
-  Result<Json> measure(int32_t batch) {
+  // Until `deadline_us` of the clock, at most.
+  Result<Json> measure(const LoadPoint& point, int64_t deadline_us) {
+    prompts_.set_prompt_tokens(point.context);
+    const std::vector<Setting> settings = settings_of(options_, point.batch);
     const EngineStats before = engine_.stats();
-    std::vector<Measured> measured(settings_.size());
-    const int64_t deadline = clock_.now_us() + int64_t{options_.seconds} * 1'000'000;
-    for (int32_t done = 0; done < options_.steps && clock_.now_us() < deadline;
+    std::vector<Measured> measured(settings.size());
+    for (int32_t done = 0; done < options_.steps && clock_.now_us() < deadline_us;
          done += options_.every) {
-      for (size_t i = 0; i < settings_.size(); ++i) {
-        engine_.set_integrity(settings_[i].checks);
-        take_turn(batch, &measured[i]);
+      for (size_t i = 0; i < settings.size(); ++i) {
+        if (done >= settings[i].steps) continue;
+        engine_.set_integrity(settings[i].checks);
+        take_turn(point, &measured[i]);
         if (counts_.failed > 0) return corruption("a request failed; the log says why");
       }
     }
@@ -140,15 +162,24 @@ class IntegrityBench {
     while (engine_.step()) continue;
     counts_ = {};
     in_flight_ = 0;
-    return report(batch, measured, before, engine_.stats());
+    Json out = {{"batch", point.batch},
+                {"context", point.context},
+                {"settings", report(point.batch, settings, measured)}};
+    const EngineStats after = engine_.stats();
+    out["page_checks"] = after.integrity_checked - before.integrity_checked;
+    out["alarms"] = after.integrity_found.total() - before.integrity_found.total();
+    out["evicted_pages"] = after.evicted_pages - before.evicted_pages;
+    return out;
   }
 
+  int64_t now_us() const { return clock_.now_us(); }
+
  private:
-  void add_request() {
+  void add_request(int32_t context) {
     GenerateRequest request{.max_new_tokens = options_.output_len};
     request.sampling.temperature = 0;
     const auto vocab = static_cast<uint64_t>(source_.config.vocab_size);
-    for (int32_t i = 0; i < options_.context; ++i) {
+    for (int32_t i = 0; i < context; ++i) {
       request.prompt.push_back(static_cast<Token>(rng_.next_below(vocab)));
     }
     CHECK(engine_.add(std::move(request), std::make_unique<CountingSink>(counts_)).ok());
@@ -156,14 +187,14 @@ class IntegrityBench {
   }
 
   // One step with `batch` requests in flight: whether it had a row of each and no prompt.
-  bool step(int32_t batch) {
+  bool step(const LoadPoint& point) {
     in_flight_ -= std::exchange(counts_.ended, 0);
-    while (in_flight_ < batch) add_request();
+    while (in_flight_ < point.batch) add_request(point.context);
     engine_.step();
-    return prompts_.rows_of_last() == batch;
+    return prompts_.rows_of_last() == point.batch;
   }
 
-  void take_turn(int32_t batch, Measured* measured) {
+  void take_turn(const LoadPoint& point, Measured* measured) {
     // The first steps fill the overlap, and bring the mirror up to date.
     constexpr int32_t kUnsettled = 3;
     int32_t settled = -kUnsettled;
@@ -171,7 +202,7 @@ class IntegrityBench {
     int32_t counted = 0;
     int64_t last = clock_.now_us();
     while (counted < options_.every && counts_.failed == 0) {
-      settled = step(batch) ? settled + 1 : -kUnsettled;
+      settled = step(point) ? settled + 1 : -kUnsettled;
       const int64_t now = clock_.now_us();
       if (settled > 0) {
         measured->steps_us.push_back(static_cast<double>(now - last));
@@ -201,21 +232,17 @@ class IntegrityBench {
             {"turns", ratios.size()}};
   }
 
-  Json report(int32_t batch, const std::vector<Measured>& measured, const EngineStats& before,
-              const EngineStats& after) const {
-    Json out = {{"batch", batch},
-                {"context", options_.context},
-                {"page_checks", after.integrity_checked - before.integrity_checked},
-                {"alarms", after.integrity_found.total() - before.integrity_found.total()},
-                {"evicted_pages", after.evicted_pages - before.evicted_pages},
-                {"settings", Json::array()}};
+  Json report(int32_t batch, const std::vector<Setting>& settings,
+              const std::vector<Measured>& measured) const {
+    Json out = Json::array();
     const double off_p95 = describe_distribution(measured[0].steps_us)["p95"].get<double>();
-    for (size_t i = 0; i < settings_.size(); ++i) {
+    for (size_t i = 0; i < settings.size(); ++i) {
+      if (measured[i].steps_us.empty()) continue;  // no time was left
       const Json steps = describe_distribution(measured[i].steps_us);
-      out["settings"].push_back(
-          {{"name", settings_[i].name},
+      out.push_back(
+          {{"name", settings[i].name},
            {"steps", measured[i].steps_us.size()},
-           {"nodes", source_.executor->recorded_nodes(step_checks(settings_[i].checks), batch)},
+           {"nodes", source_.executor->recorded_nodes(step_checks(settings[i].checks), batch)},
            {"step_us", steps},
            {"tokens_per_second", 1e6 * batch / steps["mean"].get<double>()},
            {"throughput_over_off", ratio(measured[0].blocks_us, measured[i].blocks_us)},
@@ -225,7 +252,6 @@ class IntegrityBench {
   }
 
   const IntegrityOptions& options_;
-  const std::vector<Setting> settings_;
   ModelEngine& source_;
   SteadyClock clock_;
   Log log_{LogLevel::warning, LogFormat::text};
@@ -244,8 +270,9 @@ void print_text(const Json& report) {
     std::printf("seals of %d pages: %.0f us, %.0f GB/s\n", seal["pages"].get<int>(),
                 seal["us"]["median"].get<double>(), seal["gb_per_second"].get<double>());
   }
-  std::printf("%5s %-7s %6s %6s %9s %9s %9s %9s %9s  %s\n", "batch", "checks", "steps", "nodes",
-              "mean us", "p50", "p95", "p99", "tok/s", "throughput and p95 over off");
+  std::printf(
+      "| requests x tokens | checks | steps | nodes | p50 us | p95 us | p99 us | tokens/s | "
+      "throughput over off | p95 over off |\n|---|---|---|---|---|---|---|---|---|---|\n");
   uint64_t checks = 0;
   uint64_t alarms = 0;
   for (const Json& point : report["points"]) {
@@ -254,13 +281,15 @@ void print_text(const Json& report) {
     for (const Json& setting : point["settings"]) {
       const Json& us = setting["step_us"];
       const Json& over = setting["throughput_over_off"];
-      std::printf("%5d %-7s %6d %6d %9.1f %9.0f %9.0f %9.0f %9.1f  %.4f (%.4f to %.4f) %.4f\n",
-                  point["batch"].get<int>(), setting["name"].get<std::string>().c_str(),
-                  setting["steps"].get<int>(), setting["nodes"].get<int>(),
-                  us["mean"].get<double>(), us["median"].get<double>(), us["p95"].get<double>(),
-                  us["p99"].get<double>(), setting["tokens_per_second"].get<double>(),
-                  over["mean"].get<double>(), over["low"].get<double>(), over["high"].get<double>(),
-                  setting["p95_over_off"].get<double>());
+      std::printf(
+          "| %d x %d | %s | %d | %d | %.0f | %.0f | %.0f | %.1f | %.4f (%.4f to %.4f) | "
+          "%.4f |\n",
+          point["batch"].get<int>(), point["context"].get<int>(),
+          setting["name"].get<std::string>().c_str(), setting["steps"].get<int>(),
+          setting["nodes"].get<int>(), us["median"].get<double>(), us["p95"].get<double>(),
+          us["p99"].get<double>(), setting["tokens_per_second"].get<double>(),
+          over["mean"].get<double>(), over["low"].get<double>(), over["high"].get<double>(),
+          setting["p95_over_off"].get<double>());
     }
   }
   std::printf("%llu page checks, %llu alarms\n", static_cast<unsigned long long>(checks),
@@ -269,20 +298,30 @@ void print_text(const Json& report) {
 
 Result<Json> run_bench_integrity(const CLI::App& command) {
   IntegrityOptions options;
-  options.batches = option_value(command, "--batch", options.batches);
-  options.context = option_value(command, "--context", options.context);
+  const std::vector<std::string> kPoints = {"1x8192", "8x8192", "32x8192", "64x8192"};
+  for (const std::string& text : option_value(command, "--points", kPoints)) {
+    options.points.push_back(TRY(parse_point(text)));
+  }
   options.output_len = option_value(command, "--output-len", options.output_len);
   options.steps = option_value(command, "--steps", options.steps);
   options.every = option_value(command, "--every", options.every);
   options.seconds = option_value(command, "--seconds", options.seconds);
-  options.each_alone = command.count("--each") > 0;
+  options.alone_batches = option_value(command, "--alone", options.alone_batches);
+  options.alone_steps = option_value(command, "--alone-steps", options.alone_steps);
   const KvFormat kv_format =
       TRY(parse_kv_format(option_value<std::string>(command, "--kv-cache-dtype", "auto")));
-  const int32_t widest = *std::ranges::max_element(options.batches);
-  const int32_t tokens = options.context + options.output_len;
-  // More than the requests need: a request is admitted when there is room to grow beside it, and
-  // eviction is to have something to choose from.
-  const int64_t request_tokens = round_up(tokens, kPageTokens) + 4 * kPageTokens;
+  int32_t widest = 0;
+  int32_t tokens = 0;
+  int64_t kv_tokens = 0;
+  for (const LoadPoint& point : options.points) {
+    const int32_t of_request = point.context + options.output_len;
+    widest = std::max(widest, point.batch);
+    tokens = std::max(tokens, of_request);
+    // More than the requests need: a request is admitted when there is room to grow beside it, and
+    // eviction is to have something to choose from.
+    const int64_t room = round_up(of_request, kPageTokens) + 4 * kPageTokens;
+    kv_tokens = std::max(kv_tokens, point.batch * room);
+  }
   const ModelSource source = TRY(read_model_source(command));
   LoadedModel loaded = TRY(load_model(source));
   ModelEngine engine = TRY(make_model_engine(
@@ -291,7 +330,7 @@ Result<Json> run_bench_integrity(const CLI::App& command) {
        .context_tokens = tokens,
        .running_requests_max = widest,
        .queued_requests_max = widest,
-       .kv_tokens = widest * request_tokens,
+       .kv_tokens = kv_tokens,
        .recorded_checks = {StepChecks::none, StepChecks::pages, StepChecks::pages_and_writes}}));
   TRY_OK(fill_with_random_rows(*engine.loaded.backend, {.data = engine.executor->pool(),
                                                         .n_pages = engine.config.n_pages,
@@ -301,8 +340,13 @@ Result<Json> run_bench_integrity(const CLI::App& command) {
                  {"points", Json::array()}};
   IntegrityBench bench(options, engine);
   report["seals"] = bench.time_seals();
-  for (const int32_t batch : options.batches) {
-    report["points"].push_back(TRY(bench.measure(batch)));
+  const int64_t end_us = bench.now_us() + int64_t{options.seconds} * 1'000'000;
+  for (size_t i = 0; i < options.points.size(); ++i) {
+    // What is left is shared evenly; what a point does not need is left to those behind it.
+    const int64_t now_us = bench.now_us();
+    const auto n_left = static_cast<int64_t>(options.points.size() - i);
+    report["points"].push_back(
+        TRY(bench.measure(options.points[i], now_us + (end_us - now_us) / n_left)));
   }
   return report;
 }
@@ -314,20 +358,24 @@ void add_bench_integrity(CLI::App& bench, ExitCode* exit_code) {
       bench.add_subcommand("integrity", "What the checks of cache pages cost a decode step");
   add_model_source_flags(*integrity);
   integrity->add_option("--kv-cache-dtype", "auto, bf16 or fp8_e4m3");
-  integrity->add_option("--batch", "Requests; default 1,8,32,64")
+  integrity
+      ->add_option("--points",
+                   "REQUESTSxTOKENS in flight, in this order; default 1x8192,8x8192,...,64x8192")
       ->delimiter(',')
-      ->expected(1, 64)
-      ->check(CLI::Range(1, 1024));
-  integrity->add_option("--context", "Prompt tokens of each; default 8192")
-      ->check(CLI::Range(2, 1 << 20));
+      ->expected(1, 64);
   integrity->add_option("--output-len", "Tokens that each generates; default 1000")
       ->check(CLI::Range(10, 1 << 20));
   integrity->add_option("--steps", "Of each setting; default 2000")->check(CLI::Range(1, 1 << 30));
   integrity->add_option("--every", "Steps between changes of the setting; default 50")
       ->check(CLI::Range(1, 1 << 20));
-  integrity->add_option("--seconds", "Of a batch, at most; default 600")
+  integrity->add_option("--seconds", "Of all points together, at most; default 600")
       ->check(CLI::Range(1, 1 << 20));
-  integrity->add_flag("--each")->description("Each check alone, too");
+  integrity->add_option("--alone", "Requests of points at which each check is measured alone, too")
+      ->delimiter(',')
+      ->expected(1, 64)
+      ->check(CLI::Range(1, 1024));
+  integrity->add_option("--alone-steps", "Of each check alone; default 500")
+      ->check(CLI::Range(1, 1 << 30));
   integrity->add_flag("--json")->description("One JSON object on standard output");
   integrity->callback([integrity, exit_code] {
     *exit_code = end_bench(*integrity, run_bench_integrity(*integrity), print_text);

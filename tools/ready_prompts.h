@@ -22,6 +22,8 @@ class ReadyPrompts final : public ForwardingExecutor {
   ReadyPrompts(Executor& to, int32_t prompt_tokens)
       : ForwardingExecutor(to), prompt_tokens_(prompt_tokens) {}
 
+  // Of the requests from here on; none is in flight.
+  void set_prompt_tokens(int32_t prompt_tokens) { prompt_tokens_ = prompt_tokens; }
   // Rows of the step that was submitted last; none when it was not carried out.
   int32_t rows_of_last() const { return rows_of_last_; }
 
@@ -42,7 +44,7 @@ class ReadyPrompts final : public ForwardingExecutor {
   Step& find(TicketId ticket);
   void rename(TokenSource& source);
 
-  const int32_t prompt_tokens_;
+  int32_t prompt_tokens_;
   std::deque<Step> steps_;
   std::vector<std::vector<PageId>> fills_;  // until it is known what step they are for
   StepPlan renumbered_;
