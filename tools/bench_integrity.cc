@@ -149,9 +149,14 @@ class IntegrityBench {
     const std::vector<Setting> settings = settings_of(options_, point.batch);
     const EngineStats before = engine_.stats();
     std::vector<Measured> measured(settings.size());
+    // Clocks and memory settle first; then there and back, so that what drifts favours none.
+    Measured ignored;
+    for (int i = 0; i < kWarmUpTurns; ++i) take_turn(point, &ignored);
     for (int32_t done = 0; done < options_.steps && clock_.now_us() < deadline_us;
          done += options_.every) {
-      for (size_t i = 0; i < settings.size(); ++i) {
+      const bool is_back = done / options_.every % 2 == 1;
+      for (size_t k = 0; k < settings.size(); ++k) {
+        const size_t i = is_back ? settings.size() - 1 - k : k;
         if (done >= settings[i].steps) continue;
         engine_.set_integrity(settings[i].checks);
         take_turn(point, &measured[i]);
@@ -175,6 +180,8 @@ class IntegrityBench {
   int64_t now_us() const { return clock_.now_us(); }
 
  private:
+  static constexpr int kWarmUpTurns = 2;
+
   void add_request(int32_t context) {
     GenerateRequest request{.max_new_tokens = options_.output_len};
     request.sampling.temperature = 0;

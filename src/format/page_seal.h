@@ -23,7 +23,7 @@ struct SealTarget {
   int32_t logical = 0;
 };
 
-// XXH3-128 over layout version, logical index and the blocks' bytes, padding left out.
+// XXH3-128 over layout version, logical index and the hash of each block, padding left out.
 // `page` is layout.page_bytes long.
 PageSeal seal_page(const KvPageLayout& layout, int32_t logical, std::span<const std::byte> page);
 

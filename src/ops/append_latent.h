@@ -16,8 +16,8 @@
 namespace quire::ops {
 
 struct AppendLatent {
-  PagedKv kv;
-  TokenRows tokens;
+  PagedKv kv;        // its table and guard are as they were before the step's first op, embed: ...
+  TokenRows tokens;  // ... these too, and a backend may read them before the op's turn
   int32_t layer;
   View<const Bf16, 2> kv_a;           // [n_tokens, kv_lora_rank + rope_dim], as projected
   View<const Bf16, 1> kv_a_norm;      // [kv_lora_rank]

@@ -3,6 +3,7 @@
 #include "cuda/common/reduce.cuh"
 #include "cuda/kernels.h"
 #include "cuda/ptx/grid_dependency.cuh"
+#include "cuda/ptx/prefetch.cuh"
 
 namespace quire::cuda {
 
@@ -37,6 +38,16 @@ __device__ PageLife life_at(const Params& p, int32_t page) {
   return {.tag = uint64_t{bits.y} << 32 | bits.x, .state = uint64_t{bits.w} << 32 | bits.z};
 }
 
+// Has what look_at will read on its way while earlier kernels run. What the table says now only
+// chooses what is fetched.
+__device__ void look_ahead(const Params& p, int64_t row) {
+  for (int32_t k = static_cast<int32_t>(threadIdx.x); k < p.width; k += kThreads) {
+    prefetch(p.tags + row * p.width + k);
+    const int32_t page = __ldcg(p.table + row * p.width + k);
+    if (page > 0 && page < p.n_pages) prefetch(p.lives + page);
+  }
+}
+
 __device__ Found look_at(const Params& p, int64_t row) {
   Found found;
   const PageTag* tags = p.tags + row * p.width;
@@ -65,9 +76,8 @@ __device__ Found look_at(const Params& p, int64_t row) {
   return found;
 }
 
-// By one thread: what the block found, into the row's words.
-__device__ void report(const Params& p, int64_t row, const Found& found, bool is_before) {
-  PageCheck out = is_before ? PageCheck{.step = *p.step, .nonce = p.nonces[row]} : p.out[row];
+// By one thread: what the block found, into the row's words, which were `out`.
+__device__ void report(const Params& p, int64_t row, const Found& found, PageCheck out) {
   out.compared += found.compared;
   if (found.failed > 0 && out.failed == 0) {
     out.first = found.first;
@@ -85,8 +95,14 @@ template <ops::CheckTime kTime>
 __global__ __launch_bounds__(kThreads) void check_pages_kernel(const __grid_constant__ Params p) {
   __shared__ Found of_warps[kWarps];
   let_next_kernel_begin();
-  wait_for_earlier_kernels();
   const int64_t row = blockIdx.x;
+  look_ahead(p, row);
+  wait_for_earlier_kernels();
+  constexpr bool kIsBefore = kTime == ops::CheckTime::before;
+  PageCheck words;
+  if (threadIdx.x == 0) {
+    words = kIsBefore ? PageCheck{.step = *p.step, .nonce = p.nonces[row]} : p.out[row];
+  }
   Found found = look_at(p, row);
   found.compared = warp_sum(found.compared);
   found.failed = warp_sum(found.failed);
@@ -99,8 +115,7 @@ __global__ __launch_bounds__(kThreads) void check_pages_kernel(const __grid_cons
     found.failed += one.failed;
     found.first = min(found.first, one.first);
   }
-  constexpr bool kIsBefore = kTime == ops::CheckTime::before;
-  if (threadIdx.x == 0) report(p, row, found, kIsBefore);
+  if (threadIdx.x == 0) report(p, row, found, words);
   if (!kIsBefore || found.failed == 0) return;
   __syncthreads();  // what the table said is in the report
   for (int32_t k = static_cast<int32_t>(threadIdx.x); k < p.width; k += kThreads) {

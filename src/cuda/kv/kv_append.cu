@@ -33,13 +33,12 @@ struct Entry {
 // (tests/device/off_code.py).
 struct NoGuard {
   struct Seen {};
-  __device__ Seen expect(const Entry&) const { return {}; }
-  __device__ void look(const Entry&, Seen*) const {}
+  __device__ Seen look(const Entry&) const { return {}; }
   __device__ bool allows(const Entry&, const Seen&) const { return true; }
 };
 
-// WriteGuard, as kernels take it. A check is two loads, the second of which needs the entry of the
-// table, and a verdict: three calls, so that a kernel asks early and has other work in between.
+// WriteGuard, as kernels take it. A check is a look, of two loads that need the entry of the table,
+// and a verdict, so that a kernel looks early and has other work in between.
 struct PageGuard {
   const PageTag* tags;    // [n_rows, pages_max]
   const PageLife* lives;  // [n_pages]
@@ -50,13 +49,10 @@ struct PageGuard {
     PageTag expected;
     PageLife life;
   };
-  // What the row recorded. Asks for it, and waits for nothing.
-  __device__ Seen expect(const Entry& at) const {
-    return {.expected = tags[at.row * tag_stride + at.logical], .life = {}};
-  }
-  // What the page lives. Waits for the entry.
-  __device__ void look(const Entry& at, Seen* seen) const {
-    seen->life = lives[at.is_inside ? at.page : 0];
+  // What the row recorded, and what the page lives.
+  __device__ Seen look(const Entry& at) const {
+    return {.expected = tags[at.row * tag_stride + at.logical],
+            .life = lives[at.is_inside ? at.page : 0]};
   }
   // Whether the row may write the page, which is in the pool; else one thread notes it.
   __device__ bool allows(const Entry& at, const Seen& seen) const {
@@ -157,8 +153,7 @@ __device__ void store_row(const Destination<Guard>& to, int64_t token, const bf1
                           const bf16* rope) {
   const PagedBlocks& kv = to.kv;
   const Entry at = entry_of(to, token);
-  auto seen = to.guard.expect(at);
-  to.guard.look(at, &seen);
+  const auto seen = to.guard.look(at);
   if (!at.is_inside) return;
   if (!to.guard.allows(at, seen)) return;
   std::byte* const block = kv.block(at.page);
@@ -211,8 +206,10 @@ struct RowExchange {
 };
 
 // append_latent's row of the cache where all of it fits registers: a pair of the latent a thread,
-// and a pair of the key a lane of the last warp. Its place is looked up while the row is on its way
-// and normed: each load of that chain is asked for one barrier before it is used.
+// and a pair of the key a lane of the last warp. Where it goes, whether it may and the angles of
+// the key are looked up ahead of its turn: a step's inputs and the mirror were there before the
+// first kernel of the model began (pointwise/copy_rows.cu, embed), and the weights of a layer have
+// swept them from the caches since the layer before.
 template <class Guard>
 __device__ void append_registers(const LatentParams<Guard>& p, int64_t token,
                                  RowExchange* exchange) {
@@ -222,24 +219,22 @@ __device__ void append_registers(const LatentParams<Guard>& p, int64_t token,
   const bool has_latent = 2 * thread < kv.latent_dim;
   const bool has_key = warp_of_thread() == kKeyWarp && lane < p.tables.n_pairs;
   const uint32_t weight = has_latent ? reinterpret_cast<const uint32_t*>(p.kv_a_norm)[thread] : 0;
+  const Entry at = entry_of(p.to, token);
+  const auto seen = p.to.guard.look(at);
+  const int64_t angle = has_key ? table_row(p.tables, token) + lane : 0;
+  const float cos = has_key ? p.tables.cos[angle] : 0;
+  const float sin = has_key ? p.tables.sin[angle] : 0;
   wait_for_earlier_kernels();
   const bf16* kv_a = p.kv_a + token * p.kv_a_stride;
   const uint4 vector = load_vector(kv_a, kv.latent_dim);  // for the sum, in the order of `norm`
   uint32_t latent = has_latent ? reinterpret_cast<const uint32_t*>(kv_a)[thread] : 0;
-  uint32_t key = 0;
-  if (has_key) {
-    const int64_t at = table_row(p.tables, token) + lane;
-    key = reinterpret_cast<const uint32_t*>(kv_a + kv.latent_dim)[lane];
-    rotate_in_place(reinterpret_cast<bf16*>(&key), p.tables.cos[at], p.tables.sin[at]);
-  }
-  const Entry at = entry_of(p.to, token);
-  auto seen = p.to.guard.expect(at);
+  uint32_t key = has_key ? reinterpret_cast<const uint32_t*>(kv_a + kv.latent_dim)[lane] : 0;
   if (warp_of_thread() < kSumWarps) {
     const float sum = warp_sum(sum_of_squares(vector));
     if (lane == 0) exchange->sum[warp_of_thread()] = sum;
   }
+  if (has_key) rotate_in_place(reinterpret_cast<bf16*>(&key), cos, sin);
   __syncthreads();
-  p.to.guard.look(at, &seen);
   float sum = exchange->sum[0];
   for (int warp = 1; warp < kSumWarps; ++warp) sum += exchange->sum[warp];
   const float factor = norm_factor(sum, kv.latent_dim, p.eps);

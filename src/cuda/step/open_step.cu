@@ -2,6 +2,7 @@
 #include "cuda/common/cuda_must.h"
 #include "cuda/common/reduce.cuh"
 #include "cuda/kernels.h"
+#include "cuda/ptx/grid_dependency.cuh"
 
 namespace quire::cuda {
 
@@ -86,6 +87,7 @@ __global__ __launch_bounds__(kThreads) void open_step_kernel(
     const __grid_constant__ Params<Kept> p) {
   __shared__ uint64_t shared[kWarps];
   __shared__ bool is_last;
+  let_next_kernel_begin();
   const SlotHeader header = *p.in.header.data;
   const bool is_sane = header.n_words >= kSlotHeaderWords && header.n_words <= p.held_words;
   const int64_t n_words = is_sane ? header.n_words : 0;
