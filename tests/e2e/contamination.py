@@ -4,14 +4,17 @@ Every prompt asks kimi-nano for a phrase of its own, so that an answer shows who
 from. On a CPU a request's bytes do not depend on the others': an answer that is not its own phrase
 is asked for again, alone, and must be the same then (a mistake of the model's, not another's page).
 
-    python3 tests/e2e/contamination.py --binary build/quire --requests 100000 --servers 8
+    python3 tests/e2e/contamination.py --binary build/quire --requests 106000 --servers 8
 
-Ends with 1 when an answer held another's phrase, or changed. `test_contamination.py` is the same
+The last line is a JSON object: the `requests` that were sent, the `answers` to them, `left` (clients
+that did not wait for theirs), and how many answers were `foreign`, `changed`, or `mistakes`. Ends
+with 1 when an answer held another's phrase, or changed. `test_contamination.py` is the same
 under pytest.
 """
 
 import argparse
 import asyncio
+import collections
 import concurrent.futures
 import json
 import pathlib
@@ -47,6 +50,7 @@ class Asked:
         self.phrase = " ".join(groups)
         self.tenant = rng.randrange(TENANTS)
         self.leaves = rng.random() < ABORTED
+        self.is_sent = False
         self.answer = None
 
     @property
@@ -75,6 +79,7 @@ async def ask(server, asked):
         + data
     )
     await writer.drain()
+    asked.is_sent = True
     if asked.leaves:
         await asyncio.sleep(0.002)
     else:
@@ -141,10 +146,12 @@ def judge(server, questions):
     foreign = foreign_answers(questions)
     mistakes = [asked for asked in answered if asked.answer != asked.expected]
     wrong = [f"{phrase}: the answer is of {other}" for phrase, other in foreign]
+    changed = 0
     for asked in mistakes:
         alone = asked.again()
         asyncio.run(ask(server, alone))
         if alone.answer != asked.answer:
+            changed += 1
             wrong.append(f"{asked.phrase}: {asked.answer!r}, and alone {alone.answer!r}")
     if len(mistakes) > MISTAKES * len(answered):
         wrong.append(f"{len(mistakes)} mistakes of the model's in {len(answered)} answers")
@@ -152,7 +159,15 @@ def judge(server, questions):
         wrong.append("requests failed")
     if server.audit() != (200, {"clean": True}):
         wrong.append(f"audit: {server.audit()}")
-    return {"answers": len(answered), "foreign": len(foreign), "mistakes": len(mistakes)}, wrong
+    counts = {
+        "requests": sum(asked.is_sent for asked in questions),
+        "answers": len(answered),
+        "left": sum(asked.is_sent and asked.leaves for asked in questions),
+        "foreign": len(foreign),
+        "changed": changed,
+        "mistakes": len(mistakes),
+    }
+    return counts, wrong
 
 
 def run_server(options, number, seed):
@@ -181,7 +196,7 @@ def main():
     parser.add_argument("--integrity", default="full")
     options = parser.parse_args()
     seed = random.randrange(2**32)
-    total = {"seed": seed, "answers": 0, "foreign": 0, "mistakes": 0}
+    total = collections.Counter()
     wrong = []
     numbers = range(options.servers)
     with concurrent.futures.ProcessPoolExecutor(options.servers) as pool:
@@ -189,9 +204,8 @@ def main():
         for run in runs:
             counts, found = run.result()
             wrong += found
-            for key, count in counts.items():
-                total[key] += count
-    print(json.dumps(total))
+            total.update(counts)
+    print(json.dumps({"seed": seed, **total}))
     for what in wrong[:20]:
         print(what, file=sys.stderr)
     return 1 if wrong else 0
