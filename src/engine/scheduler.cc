@@ -61,8 +61,6 @@ class Planner {
       const int32_t left = row.n_tokens - row.computed;
       if (left == 1 || row.is_ending) continue;
       add_chunk(row.request, {row.computed, row.n_tokens, row.n_pages});
-      // What the rest of the prompt will need is not given to newcomers.
-      owed_ += missing_pages(row.n_tokens, row.n_pages, limits_.page_tokens);
     }
   }
 
@@ -70,14 +68,15 @@ class Planner {
     int32_t computed, n_tokens, n_pages;
   };
 
-  // As much of the prompt as the budgets of tokens and pages allow; perhaps nothing.
+  // As much of the prompt as the budgets of tokens and pages allow; perhaps nothing. When it is not
+  // all that is left of the prompt, one of the two is used up: so nothing that a prompt will need
+  // in later steps is given to a newcomer.
   void add_chunk(RequestId request, Progress at) {
     const int32_t room = (at.n_pages + available_) * limits_.page_tokens - at.computed;
     const int32_t n = std::min({at.n_tokens - at.computed, budget_, room});
     if (n <= 0) return;
     const int32_t pages = missing_pages(at.computed + n, at.n_pages, limits_.page_tokens);
     available_ -= pages;
-    allocated_ += pages;
     budget_ -= n;
     schedule_.rows.push_back({request, at.computed, n, pages, at.computed + n == at.n_tokens});
   }
@@ -89,14 +88,12 @@ class Planner {
     for (const WaitingView& request : state_.waiting) {
       if (slots == 0 || budget_ == 0) return;
       const int32_t cached = request.cached_pages;
-      // `allocated_` pages of the running prompts' debt have left `available_` already.
-      const int32_t free = available_ - request.unheld_pages - (owed_ - allocated_) - reserve;
+      const int32_t free = available_ - request.unheld_pages - reserve;
       const int32_t need = missing_pages(request.n_tokens + 1, cached, limits_.page_tokens);
       const bool is_alone = state_.running.empty() && schedule_.admit.empty();
       const int32_t least = missing_pages(request.n_tokens, cached, limits_.page_tokens);
       if (is_alone ? least > free : need > free) return;
       available_ -= request.unheld_pages;
-      owed_ += least;
       schedule_.admit.push_back(request.request);
       add_chunk(request.request, {cached * limits_.page_tokens, request.n_tokens, cached});
       --slots;
@@ -107,10 +104,8 @@ class Planner {
   const SchedulerState& state_;
   const SchedulerLimits& limits_;
   Schedule schedule_;
-  int32_t available_;      // pages not yet given to a row of this schedule
-  int32_t budget_;         // prompt tokens left
-  int32_t owed_ = 0;       // pages that prompts being computed need in all, beyond those held
-  int32_t allocated_ = 0;  // of them, those that this schedule allocates
+  int32_t available_;  // pages not yet given to a row of this schedule
+  int32_t budget_;     // prompt tokens left
 };
 
 }  // namespace

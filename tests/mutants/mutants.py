@@ -476,11 +476,19 @@ MUTANTS = [
         "for (int32_t i = 1; i < more; ++i) surplus.push_back({{page, tag}, kind});",
     ),
     Mutant(
-        "admission_gives_away_what_is_owed",
+        "admission_keeps_no_reserve",
         (11,),
-        "a newcomer is given what a running prompt still needs",
+        "a newcomer is given the pages that the runners grow into next",
         SCHEDULER,
-        "const int32_t free = available_ - request.unheld_pages - (owed_ - allocated_) - reserve;",
         "const int32_t free = available_ - request.unheld_pages - reserve;",
+        "const int32_t free = available_ - request.unheld_pages;",
+    ),
+    Mutant(
+        "admission_counts_a_page_twice",
+        (11,),
+        "cached pages that nobody holds are counted as found and as free",
+        SCHEDULER,
+        "const int32_t free = available_ - request.unheld_pages - reserve;",
+        "const int32_t free = available_ - reserve;",
     ),
 ]
