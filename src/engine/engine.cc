@@ -101,9 +101,7 @@ void Engine::State::finish(Sequence& sequence, RequestOutput last) {
       break;
   }
   if (sequence.slot) {
-    free_slots.push_back(*sequence.slot);
-    pages.release(sequence);
-    std::erase(running, &sequence);
+    leave_slot(sequence);
   } else {
     std::erase(waiting, &sequence);
   }
@@ -161,9 +159,7 @@ Schedule Engine::State::schedule() {
 void Engine::State::preempt(Sequence& sequence) {
   CHECK(in_flight.empty());
   ++counters.preemptions;
-  free_slots.push_back(*sequence.slot);
-  pages.release(sequence);
-  std::erase(running, &sequence);
+  leave_slot(sequence);
   waiting.push_front(&sequence);
 }
 
@@ -223,8 +219,10 @@ void Engine::State::submit(const std::vector<ScheduledRow>& rows) {
   next.plan.rows.resize(rows.size());
   size_t n_rows = 0;
   for (const ScheduledRow& scheduled : rows) {
+    prepared = std::span(next.plan.rows).first(n_rows);
     if (prepare(scheduled, &next.plan.rows[n_rows])) ++n_rows;
   }
+  prepared = {};
   next.plan.rows.resize(n_rows);
   if (n_rows == 0) return;
   findings.begin_step(++last_step);

@@ -42,9 +42,7 @@ void Engine::State::retry(Sequence& sequence) {
   sequence.nonce = nonces.next_u64();
   sequence.next.reset();
   if (!sequence.slot) return;  // it waits already
-  free_slots.push_back(*sequence.slot);
-  pages.release(sequence);
-  std::erase(running, &sequence);
+  leave_slot(sequence);
   waiting.push_front(&sequence);
 }
 
@@ -108,6 +106,21 @@ void Engine::State::fail_untrusted(Sequence& sequence, Failure failure) {
   pages.take_back_surplus(known_leases(), SequencePages::Surplus::to_free);
 }
 
+void Engine::State::leave_slot(Sequence& sequence) {
+  bool is_trusted = true;
+  if (checks.places) {
+    if (const Status status = pages.check_places(sequence); !status.ok()) {
+      findings.found(IntegrityCheck::places, status.error().message, kNoPage, sequence.id);
+      pages.abandon(sequence);
+      is_trusted = false;
+    }
+  }
+  free_slots.push_back(*sequence.slot);
+  pages.release(sequence);
+  std::erase(running, &sequence);
+  if (!is_trusted) pages.take_back_surplus(known_leases(), SequencePages::Surplus::to_free);
+}
+
 void Engine::State::note_late(const StepRow& row, const StepRowResult& result) {
   // The page of an ended request drains until its steps are done: had it begun another life, the
   // step's lease did not hold it.
@@ -138,11 +151,13 @@ std::vector<KnownLease> Engine::State::known_leases() const {
       known.push_back({page, LeaseKind::request});
     }
   }
-  for (const InFlight& step : in_flight) {
-    for (const StepRow& row : step.plan.rows) {
+  const auto add_rows = [&known](std::span<const StepRow> rows) {
+    for (const StepRow& row : rows) {
       for (const TaggedPage& page : row.pages) known.push_back({page, LeaseKind::step});
     }
-  }
+  };
+  for (const InFlight& step : in_flight) add_rows(step.plan.rows);
+  add_rows(prepared);
   return known;
 }
 

@@ -4,6 +4,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -52,6 +53,9 @@ struct Engine::State {
   void check_all();
   // Stops a request whose row of the page table cannot be trusted.
   void fail_untrusted(Sequence& sequence, Failure failure);
+  // Ends a sequence's time in its slot, and lets its pages go. A row that is not what it was is
+  // abandoned, whatever the sequence leaves for: what it names may be somebody else's.
+  void leave_slot(Sequence& sequence);
   std::vector<KnownLease> known_leases() const;
   // Reports what a check found about a request: the failure that it ends with.
   Failure found(IntegrityCheck check, std::string what, const Sequence& sequence,
@@ -101,7 +105,8 @@ struct Engine::State {
   std::deque<Sequence*> waiting;   // the queue; preempted requests at its head
   std::vector<SlotId> free_slots;
   std::deque<InFlight> in_flight;
-  std::vector<StepPlan> spare_plans;       // of steps that are over, kept for their memory
+  std::span<const StepRow> prepared;  // of the step being planned; their pages have step leases
+  std::vector<StepPlan> spare_plans;  // of steps that are over, kept for their memory
   std::vector<RunningView> running_views;  // kept between steps for their memory
   std::vector<WaitingView> waiting_views;
   std::vector<PageId> suspects;  // pages that a step met under another life; empty between steps
