@@ -64,7 +64,7 @@ class ReactionTest : public testing::TestWithParam<Overlap> {
   }
   // The content of each page changes, whoever holds it.
   void damage_all_pages() {
-    for (int32_t p = 1; p < sim_->n_pages(); ++p) sim_->cell({PageId{p}, 0}) ^= 1;
+    for (int32_t p = 1; p < sim_->n_pages(); ++p) sim_->code({PageId{p}, 0}) ^= 1;
   }
 
   ManualClock clock_;
@@ -197,6 +197,25 @@ TEST_P(ReactionTest, ARetryComputesItsPrefixItself) {
   EXPECT_EQ(second.ids(), right(request));
   EXPECT_EQ(engine_->stats().integrity_retries, 1U);
   EXPECT_EQ(engine_->stats().pages_quarantined, 1);
+}
+
+// Nor when no page of it was at fault, and the index has all of them still.
+TEST_P(ReactionTest, ARetryTakesNothingFromAnIndexThatIsWhole) {
+  start(1);
+  const GenerateRequest request = seeded_request(counting_prompt(1, 20, kVocab), 6);
+  Heard first;
+  add(request, first);
+  run_to_end();
+  Heard second;
+  add(request, second);
+  executor_->spoil_result = [](StepResult& result) { result.rows[0].nonce ^= 1; };
+  while (engine_->stats().integrity_retries == 0) step();
+  EXPECT_GE(engine_->stats().pages_cached, 4);
+  int32_t begins = -1;
+  executor_->spoil_plan = [&](StepPlan& plan) { begins = plan.rows[0].first_position; };
+  run_to_end();
+  EXPECT_EQ(begins, 0);
+  EXPECT_EQ(second.ids(), right(request));
 }
 
 // A page was met under another life: whoever shares it has all its pages verified, at every level.

@@ -1,6 +1,7 @@
 #include "engine/sim_executor.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -11,9 +12,10 @@ namespace quire {
 
 namespace {
 
-// A cell that nothing wrote.
+// The code of a cell that nothing wrote.
 constexpr uint64_t kUnwritten = 0xdeadULL;
-// What fill_pages leaves of kPoison, and what is computed from it: not a number stays one.
+// What is read where fill_pages has left kPoison, and what is computed from it: not a number stays
+// one.
 constexpr uint64_t kPoisonCell = kPoison * 0x0101010101010101ULL;
 
 // Any pure function of what was read will do.
@@ -72,8 +74,9 @@ SimExecutor::SimExecutor(const SimModel& model, const PlanLimits& limits, SaltOf
     : model_(model),
       limits_(limits),
       salt_of_(std::move(salt_of)),
-      cells_(static_cast<size_t>(limits.n_pages) * static_cast<size_t>(limits.page_tokens),
+      codes_(static_cast<size_t>(limits.n_pages) * static_cast<size_t>(limits.page_tokens),
              kUnwritten),
+      scales_(codes_.size(), 0),
       completion_(completion),
       checks_(checks) {
   CHECK(model.vocab_size > 0 && model.vocab_size == limits.vocab_size);
@@ -96,10 +99,28 @@ T SimExecutor::collect(TicketId ticket) {
   return outcome;
 }
 
-std::span<uint64_t> SimExecutor::cells_of(PageId page) {
+size_t SimExecutor::begin_of(PageId page) const {
   CHECK(page.value >= 0 && page.value < limits_.n_pages);
+  return static_cast<size_t>(page.value) * static_cast<size_t>(limits_.page_tokens);
+}
+
+std::array<std::span<std::byte>, 2> SimExecutor::bytes_of(PageId page) {
+  const size_t begin = begin_of(page);
   const auto n = static_cast<size_t>(limits_.page_tokens);
-  return std::span(cells_).subspan(static_cast<size_t>(page.value) * n, n);
+  return {std::as_writable_bytes(std::span(codes_).subspan(begin, n)),
+          std::as_writable_bytes(std::span(scales_).subspan(begin, n))};
+}
+
+uint64_t SimExecutor::read(const StepRow& row, int32_t position) const {
+  const size_t i = index_of(place_of(row, position));
+  return scales_[i] == kPoison ? kPoisonCell : std::rotl(codes_[i], scales_[i]);
+}
+
+void SimExecutor::write(CellPlace place, uint64_t cell) {
+  const size_t i = index_of(place);
+  const auto scale = static_cast<uint8_t>(cell >> 58);
+  codes_[i] = std::rotr(cell, scale);
+  scales_[i] = scale;
 }
 
 CellPlace SimExecutor::place_of(const StepRow& row, int32_t position) const {
@@ -129,7 +150,7 @@ bool SimExecutor::store(const StepRow& row, int32_t position, uint64_t value,
       return false;
     }
   }
-  cell(*place) = value;
+  write(*place, value);
   return true;
 }
 
@@ -150,7 +171,7 @@ void SimExecutor::run_row(const StepRow& row, StepRowResult* result) {
       return;
     }
     const uint64_t before =
-        position == 0 ? model_.first_cell(salt_of_(row.request)) : cell_at(row, position - 1);
+        position == 0 ? model_.first_cell(salt_of_(row.request)) : read(row, position - 1);
     const bool is_number = !checks_.poison || before != kPoisonCell;
     const uint64_t value = is_number ? model_.next_cell(before, token, position) : kPoisonCell;
     if (!store(row, position, value, result)) return;
@@ -160,11 +181,11 @@ void SimExecutor::run_row(const StepRow& row, StepRowResult* result) {
   uint64_t folded = 0;
   bool is_number = true;
   const bool is_read = row.n_logits > 0 || !row.targets.empty() || checks_.poison;
-  for (int32_t read = 0; read < position && is_read; ++read) {
-    const uint64_t cell = cell_at(row, read);
+  for (int32_t from = 0; from < position && is_read; ++from) {
+    const uint64_t cell = read(row, from);
     is_number = is_number && (!checks_.poison || cell != kPoisonCell);
     folded = model_.fold(folded, cell);
-    const int32_t target = read - row.first_position;
+    const int32_t target = from - row.first_position;
     if (target < 0 || target >= static_cast<int32_t>(row.targets.size())) continue;
     result->scores.push_back(
         {.token = row.targets[static_cast<size_t>(target)], .logprob = logprob_of(folded)});
@@ -253,21 +274,28 @@ TicketId SimExecutor::copy_pages(std::span<const PageId> from, std::span<const P
   CHECK(from.size() == to.size());
   run_all();
   for (size_t i = 0; i < from.size(); ++i) {
-    std::ranges::copy(cells_of(from[i]), cells_of(to[i]).begin());
+    const auto source = bytes_of(from[i]);
+    const auto target = bytes_of(to[i]);
+    for (size_t part = 0; part < source.size(); ++part) {
+      std::ranges::copy(source[part], target[part].begin());
+    }
   }
   return finish({});
 }
 
 TicketId SimExecutor::fill_pages(std::span<const PageId> pages, std::byte value) {
   for (const PageId page : pages) {
-    std::ranges::fill(std::as_writable_bytes(cells_of(page)), value);
+    for (const std::span<std::byte> part : bytes_of(page)) std::ranges::fill(part, value);
   }
   return finish({});
 }
 
 PageSeal SimExecutor::seal_of(const SealTarget& target) {
   PageSeal seal{.low = static_cast<uint64_t>(target.logical), .high = 1};
-  for (const uint64_t cell : cells_of(target.page)) seal.low = mix64(seal.low ^ cell);
+  const size_t begin = begin_of(target.page);
+  for (size_t i = begin; i < begin + static_cast<size_t>(limits_.page_tokens); ++i) {
+    seal.low = mix64(seal.low ^ codes_[i]) + scales_[i];
+  }
   return seal;
 }
 
@@ -299,8 +327,9 @@ std::vector<PageVerdict> SimExecutor::collect_verdicts(TicketId ticket) {
 TicketId SimExecutor::export_pages(std::span<const PageId> pages) {
   std::vector<std::byte> bytes;
   for (const PageId page : pages) {
-    const auto data = std::as_bytes(cells_of(page));
-    bytes.insert(bytes.end(), data.begin(), data.end());
+    for (const std::span<std::byte> part : bytes_of(page)) {
+      bytes.insert(bytes.end(), part.begin(), part.end());
+    }
   }
   return finish(std::move(bytes));
 }
@@ -314,10 +343,11 @@ TicketId SimExecutor::import_pages(std::span<const PageId> pages,
   run_all();
   size_t offset = 0;
   for (const PageId page : pages) {
-    const auto data = std::as_writable_bytes(cells_of(page));
-    CHECK(offset + data.size() <= bytes.size());
-    std::ranges::copy(bytes.subspan(offset, data.size()), data.begin());
-    offset += data.size();
+    for (const std::span<std::byte> part : bytes_of(page)) {
+      CHECK(offset + part.size() <= bytes.size());
+      std::ranges::copy(bytes.subspan(offset, part.size()), part.begin());
+      offset += part.size();
+    }
   }
   return finish({});
 }

@@ -1,15 +1,18 @@
 // SimExecutor: an Executor without a model, whose every wrong read changes its output.
 //
 // A cell of the cache is a 64-bit hash of a token, its position and the cell before it, so it
-// stands for the whole history. A step reads cells only through the page table that the plan
-// carries, as attention would, and the next token is a function of all it read. So the right answer
-// of a request is known without any cache (`right_answer`), and one foreign, stale, misplaced or
-// unwritten cell changes it. A step may be put off as long as possible, as by a device that is far
-// behind: its cells are then read and written when somebody asks for its result. The first cell
-// depends on a salt given for the request: two tenants with the same tokens have different cells.
-// Deterministic; used by one thread.
+// stands for the whole history. It is kept as a code and a scale, as quantised keys are: what is
+// read is the code rotated by the scale. A step reads cells only through the page table that the
+// plan carries, as attention would, and the next token is a function of all it read. So the right
+// answer of a request is known without any cache (`right_answer`), and one foreign, stale,
+// misplaced or unwritten cell changes it, as does one foreign scale. A step may be put off as long
+// as possible, as by a device that is far behind: its cells are then read and written when somebody
+// asks for its result. The first cell depends on a salt given for the request: two tenants with the
+// same tokens have different cells. Deterministic; used by one thread.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -78,10 +81,9 @@ class SimExecutor final : public Executor {
   void plant(StoreFaults* faults) { faults_ = faults; }
   int32_t n_pages() const { return limits_.n_pages; }
   int32_t page_tokens() const { return limits_.page_tokens; }
-  // The cell itself, for damage that no step did.
-  uint64_t& cell(CellPlace place) {
-    return cells_of(place.page)[static_cast<size_t>(place.offset)];
-  }
+  // What a cell is kept as, for damage that no step did.
+  uint64_t& code(CellPlace place) { return codes_[index_of(place)]; }
+  uint8_t& scale(CellPlace place) { return scales_[index_of(place)]; }
 
   bool is_asynchronous() const override { return completion_ == SimCompletion::when_asked; }
 
@@ -137,9 +139,17 @@ class SimExecutor final : public Executor {
   template <class T>
   T collect(TicketId ticket);
   void run_row(const StepRow& row, StepRowResult* result);
-  std::span<uint64_t> cells_of(PageId page);
+  // Where a page's cells begin, and where one of them is, in `codes_` and `scales_`.
+  size_t begin_of(PageId page) const;
+  size_t index_of(CellPlace place) const {
+    return begin_of(place.page) + static_cast<size_t>(place.offset);
+  }
+  // Its codes, then its scales.
+  std::array<std::span<std::byte>, 2> bytes_of(PageId page);
   CellPlace place_of(const StepRow& row, int32_t position) const;
-  uint64_t& cell_at(const StepRow& row, int32_t position) { return cell(place_of(row, position)); }
+  // kPoison in either place is no number.
+  uint64_t read(const StepRow& row, int32_t position) const;
+  void write(CellPlace place, uint64_t cell);
   // False when the write was dropped, and the verdict says so.
   bool store(const StepRow& row, int32_t position, uint64_t value, StepRowResult* result);
   void check_tags(const StepRow& row, StepRowResult* result) const;
@@ -148,7 +158,8 @@ class SimExecutor final : public Executor {
   const SimModel model_;
   const PlanLimits limits_;
   const SaltOf salt_of_;
-  std::vector<uint64_t> cells_;  // [n_pages, page_tokens]
+  std::vector<uint64_t> codes_;  // [n_pages, page_tokens]
+  std::vector<uint8_t> scales_;  // [n_pages, page_tokens]
   std::span<const PageEntry> directory_;
   uint64_t last_ticket_ = 0;
   uint64_t steps_ = 0;

@@ -27,6 +27,7 @@ constexpr std::array<Words, kFaults> kWords = {{
     {"F14", "an entry of a row is another request's, a double, or from an earlier life"},
     {"F15", "a store goes into another page, to the wrong offset, or nowhere"},
     {"F16", "bits of a sealed page flip while only the index holds it"},
+    {"F17", "scales of a sealed page change while only the index holds it"},
     {"F18", "a value is no number"},
     {"F28", "two rows of a result change places"},
     {"F29", "the pages of a row were not compared"},

@@ -28,12 +28,13 @@ enum class Fault : uint8_t {
   f14,  // page table: an entry is another request's, a double, or from an earlier life
   f15,  // store: into another page, at the wrong offset, or not at all
   f16,  // content: bits of a sealed page flip while only the index holds it
+  f17,  // scales: one of a sealed page changes, or all are of another version
   f18,  // numerics: a value that is no number
   f28,  // output: two rows of a result change places
   f29,  // checker: the pages of a row were not compared
   f30,  // any of these, in a pool that is always full
 };
-inline constexpr size_t kFaults = 20;
+inline constexpr size_t kFaults = 21;
 
 // "F01".
 std::string_view name(Fault fault);

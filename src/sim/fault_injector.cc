@@ -9,7 +9,7 @@ namespace quire::sim {
 
 namespace {
 
-constexpr uint64_t kNotANumber = ~uint64_t{0};  // a cell as kPoison leaves it
+constexpr uint64_t kNotANumber = ~uint64_t{0};  // a code as kPoison leaves it
 
 bool is_live_page(const PageEntry& entry) {
   return entry.state == PageState::reserved || entry.state == PageState::filling ||
@@ -94,6 +94,7 @@ bool FaultInjector::plant(const FaultWorld& world) {
     case Fault::f14:
       return plant_in_row(world);
     case Fault::f16:
+    case Fault::f17:
     case Fault::f18:
       return plant_in_cells(world);
     case Fault::f13:
@@ -228,20 +229,24 @@ bool FaultInjector::plant_in_row(const FaultWorld& world) {
   const std::span<const TaggedPage> row = world.surgeon.row(seen->slot);
   const auto i = static_cast<int32_t>(draw(row.size()));
   const TaggedPage entry = row[static_cast<size_t>(i)];
-  const size_t variant = fault_ == Fault::f12 ? 0 : 1 + draw(3);
-  if (variant == 3) {  // from an earlier life
+  enum : size_t { kSwapped, kDouble, kSwappedWithAnother, kStale, kAnothers, kVariants };
+  const size_t variant = fault_ == Fault::f12 ? size_t{kSwapped} : 1 + draw(kVariants - 1);
+  if (variant == kStale) {
     world.surgeon.write_row(seen->slot, i, {entry.page, entry.tag - 1});
     hurt(seen->request);
     return true;
   }
-  const Seen* other = variant == 2 ? any_live(world) : seen;
+  const bool is_of_another = variant == kSwappedWithAnother || variant == kAnothers;
+  const Seen* other = is_of_another ? any_live(world) : seen;
   const std::span<const TaggedPage> other_row = world.surgeon.row(other->slot);
   const auto j = static_cast<int32_t>(draw(other_row.size()));
   const TaggedPage other_entry = other_row[static_cast<size_t>(j)];
   if (entry == other_entry) return false;
   world.surgeon.write_row(seen->slot, i, other_entry);
-  if (variant != 1) world.surgeon.write_row(other->slot, j, entry);  // else a double
   hurt(seen->request);
+  if (variant == kDouble || variant == kAnothers) return true;
+  // The other's row is wrong too.
+  world.surgeon.write_row(other->slot, j, entry);
   hurt(other->request);
   return true;
 }
@@ -254,9 +259,10 @@ bool FaultInjector::plant_in_cells(const FaultWorld& world) {
     if (!page) return false;
     constexpr uint64_t kFlips[3] = {1, 3, 0xff};  // 1, 2 and 8 bits
     const auto offset = static_cast<int32_t>(draw(page_tokens));
-    cells_.cell({page->page, offset}) ^= kFlips[draw(3)] << draw(56);
+    cells_.code({page->page, offset}) ^= kFlips[draw(3)] << draw(56);
     return true;
   }
+  if (fault_ == Fault::f17) return plant_in_scales(world);
   const Seen* seen = any_live(world);
   if (seen == nullptr || seen->step > read_) return false;  // the cell has to be written
   const auto last = static_cast<size_t>(seen->end - 1);
@@ -264,8 +270,22 @@ bool FaultInjector::plant_in_cells(const FaultWorld& world) {
   const PageEntry& entry = pool.entry(page.page);
   // A page that is not shared: whoever shared it would be hurt rightly.
   if (entry.tag != page.tag || entry.state != PageState::filling) return false;
-  cells_.cell({page.page, static_cast<int32_t>(last % page_tokens)}) = kNotANumber;
+  cells_.code({page.page, static_cast<int32_t>(last % page_tokens)}) = kNotANumber;
   hurt_holders(world, page);
+  return true;
+}
+
+// One scale, or every scale of a page, as those that another version of the layout would have.
+bool FaultInjector::plant_in_scales(const FaultWorld& world) {
+  const std::optional<TaggedPage> page = any_cached(world);
+  if (!page) return false;
+  const auto page_tokens = static_cast<int32_t>(world.surgeon.pool().page_tokens());
+  const auto changed = static_cast<uint8_t>(1 + draw(63));
+  const bool is_whole = draw(2) == 0;
+  const auto one = static_cast<int32_t>(draw(static_cast<size_t>(page_tokens)));
+  for (int32_t offset = 0; offset < page_tokens; ++offset) {
+    if (is_whole || offset == one) cells_.scale({page->page, offset}) ^= changed;
+  }
   return true;
 }
 

@@ -64,6 +64,7 @@ class FaultInjector final : public ForwardingExecutor, public StoreFaults {
   bool plant_in_index(const FaultWorld& world);
   bool plant_in_row(const FaultWorld& world);
   bool plant_in_cells(const FaultWorld& world);
+  bool plant_in_scales(const FaultWorld& world);
   bool free_stale(const FaultWorld& world);
   bool publish_unsealed(const FaultWorld& world);
   bool lose_fence(const FaultWorld& world);

@@ -6,9 +6,15 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/mapped_file.h"
 #include "base/rng.h"
+#include "engine/engine.h"
+#include "engine/sim_executor.h"
+#include "engine/test_requests.h"
 #include "sim/campaign.h"
+#include "sim/page_surgeon.h"
 #include "sim/shrink.h"
 #include "sim/simulation.h"
 #include "sim/workload.h"
@@ -98,10 +104,52 @@ TEST(Faults, ARetryGivesTheRightAnswer) {
   }
 }
 
+// A row that names another request's page costs its own request alone, whatever that leaves for.
+// Nobody loses a lease by it: neither the page's owner, nor those with a row of the same step.
+TEST(Faults, ARowThatNamesAnothersPageCostsItsOwnRequestAlone) {
+  constexpr SimModel kModel{.vocab_size = 40, .seed = 3};
+  for (const bool is_aborted : {false, true}) {
+    const EngineConfig config{.n_pages = 33,
+                              .page_tokens = 4,
+                              .vocab_size = kModel.vocab_size,
+                              .context_tokens = 64,
+                              .running_requests_max = 4,
+                              .queued_requests_max = 4,
+                              .chunked_prefill_tokens = 64,
+                              .integrity = integrity_config(IntegrityLevel::full)};
+    SimExecutor cells(kModel, executor_limits(config), [](RequestId) { return uint64_t{0}; });
+    ManualClock clock;
+    Log log{LogLevel::silent, LogFormat::text};
+    Heard first;
+    Heard second;
+    const GenerateRequest owner = seeded_request(counting_prompt(1, 6, kModel.vocab_size), 10);
+    Engine engine(config, cells, clock, log);
+    PageSurgeon surgeon(engine);
+    ASSERT_TRUE(engine.add(owner, hear(first)).ok());
+    const GenerateRequest other = seeded_request(counting_prompt(2, 6, kModel.vocab_size), 10);
+    ASSERT_TRUE(engine.add(other, hear(second)).ok());
+    for (int i = 0; i < 2; ++i) engine.step();
+    ASSERT_EQ(surgeon.row(SlotId{0}).size(), 2U);
+    surgeon.write_row(SlotId{1}, 0, surgeon.row(SlotId{0})[0]);
+    if (is_aborted) engine.abort(RequestId{2});
+    for (int i = 0; i < 100 && !engine.is_idle(); ++i) {
+      engine.step();
+      const Status audit = engine.audit();
+      EXPECT_TRUE(audit.ok()) << audit.error().message;
+    }
+    EXPECT_EQ(first.ids(), right_answer(kModel, 0, owner));
+    EXPECT_EQ(second.last().finish, is_aborted ? FinishReason::aborted : FinishReason::failed);
+    EXPECT_EQ(engine.stats().integrity_found[IntegrityCheck::places], 1U);
+    EXPECT_EQ(engine.stats().integrity_found.total(), 1U);
+    EXPECT_TRUE(engine.flush_cache());
+    EXPECT_EQ(engine.stats().pages_free, engine.stats().pages_total);
+  }
+}
+
 // They are faults: with no check at all, these send wrong tokens.
 TEST(Faults, GoUnnoticedWithoutChecks) {
   const IntegrityConfig none = integrity_config(IntegrityLevel::off);
-  for (const Fault fault : {Fault::f12, Fault::f14, Fault::f15, Fault::f16}) {
+  for (const Fault fault : {Fault::f12, Fault::f14, Fault::f15, Fault::f16, Fault::f17}) {
     const FaultTally tally = run_fault({.fault = fault, .checks = none}, 1, 25);
     EXPECT_GT(tally.wrong_tokens, 0U) << name(fault);
   }
