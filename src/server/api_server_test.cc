@@ -216,6 +216,23 @@ TEST_F(ApiServerTest, AClientThatLeavesDuringAdmissionIsNotSubmitted) {
   EXPECT_EQ(generator_.requests.size(), 1U);
 }
 
+TEST_F(ApiServerTest, EachChoiceIsWrittenWhereItBelongs) {
+  open();
+  const uint64_t exchange = complete(R"(,"n":3)");
+  ASSERT_TRUE(until_submitted(3));
+  const std::vector<std::string> said = {"one", "two", "three"};
+  for (const size_t choice : {size_t{2}, size_t{0}, size_t{1}}) {
+    generator_.say(choice, fixture_->tokenizer.encode(said[choice]), FinishReason::length);
+  }
+  ASSERT_TRUE(until_over(exchange));
+  EXPECT_EQ(status(exchange), 200);
+  const Json body = parse_json(responder_.sent[exchange].response->body).value();
+  for (size_t choice = 0; choice < said.size(); ++choice) {
+    EXPECT_EQ(body["choices"][choice]["index"], choice);
+    EXPECT_EQ(body["choices"][choice]["text"], said[choice]);
+  }
+}
+
 TEST_F(ApiServerTest, AFullQueueTakesNoneOfSeveralChoices) {
   open();
   generator_.requests_max = 2;

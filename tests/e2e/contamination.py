@@ -6,10 +6,10 @@ is asked for again, alone, and must be the same then (a mistake of the model's, 
 
     python3 tests/e2e/contamination.py --binary build/quire --requests 106000 --servers 8
 
-The last line is a JSON object: the `requests` that were sent, the `answers` to them, `left` (clients
-that did not wait for theirs), and how many answers were `foreign`, `changed`, or `mistakes`. Ends
-with 1 when an answer held another's phrase, or changed. `test_contamination.py` is the same
-under pytest.
+The last line is a JSON object: the `requests` that were sent, the `answers` to them, `left` (by
+clients that did not wait for theirs), and how many answers were `foreign`, `changed`, or
+`mistakes`. Ends with 1 when an answer held another's phrase, or changed. `test_contamination.py` is
+the same under pytest.
 """
 
 import argparse

@@ -267,6 +267,14 @@ MUTANTS = [
         "  in_flight.push_back(std::move(next));\n",
     ),
     Mutant(
+        "checked_once",
+        (13,),
+        "the engine is content with one comparison of a row's pages",
+        ENGINE,
+        "const int32_t expected = checks.tags ? 2 * static_cast<int32_t>(row.pages.size()) : 0;",
+        "const int32_t expected = checks.tags ? static_cast<int32_t>(row.pages.size()) : 0;",
+    ),
+    Mutant(
         "plan_without_pages",
         (14,),
         "the hash of a plan does not cover the pages of its rows",
