@@ -48,6 +48,8 @@ INLINE_IN = {
     "src/kv/page_pool.h": ("src/kv/page_pool.cc",),
     "src/kv/lease.h": ("src/kv/page_pool.cc", "src/kv/prefix_index.cc", "src/kv/audit.cc"),
 }
+# A test that fails is often followed by one that does not end.
+FIRST_FAILURE = ("--gtest_brief=1", "--gtest_fail_fast")
 # Threads, and sizes that take a while: nothing of the classes depends on them.
 UNIT_FILTER = "--gtest_filter=-FullPool*:HttpServer*:HttpRequestReader*"
 
@@ -198,7 +200,7 @@ def run_unit(mutant, objects, options):
         linked, output = link_with(objects, name)
         if linked is None:
             return NO_BUILD, output
-        ok, output = run_test([linked, "--gtest_brief=1", UNIT_FILTER])
+        ok, output = run_test([linked, *FIRST_FAILURE, UNIT_FILTER])
         if not ok:
             return first_failure(output), output
     return None, ""
@@ -210,7 +212,7 @@ def run_sim(mutant, objects, options):
     linked, output = link_with(objects, "sim_test")
     if linked is None:
         return NO_BUILD, output
-    ok, output = run_test([linked, "--gtest_brief=1"])
+    ok, output = run_test([linked, *FIRST_FAILURE])
     return (None, "") if ok else (first_failure(output), output)
 
 
