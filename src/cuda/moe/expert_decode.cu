@@ -259,6 +259,16 @@ int64_t active_max(const DecodeParams& p, int64_t n_pairs) {
   return std::min(n_pairs, p.routed.weights.n_experts);
 }
 
+// How much of a multiprocessor's memory is shared memory, in percent, the rest being first-level
+// cache: these kernels live by the cache, and unless asked it stays as the kernel ahead left it.
+constexpr int kGateUpSharedPercent = 25;  // two blocks' sums; the next size that there is, 64 KB
+constexpr int kDownSharedPercent = 0;
+
+template <class Kernel>
+void prefer_shared(Kernel* kernel, int percent) {
+  CUDA_MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, percent));
+}
+
 LaunchShape persistent(const Context& context, int64_t n_units) {
   const int64_t blocks = std::min<int64_t>(n_units, kBlocksPerSm * context.n_sms);
   return {.grid = dim3(static_cast<unsigned>(blocks)), .threads = kThreads};
@@ -272,10 +282,12 @@ void launch_gate_up(const Context& context, DecodeParams params, int64_t n_pairs
   params.unit = groups >= kBlocksPerSm * context.n_sms ? kGroupTiles : 1;
   const int64_t n_units =
       params.shared.weights.n_groups * int64_t{kGroupTiles} + groups * kGroupTiles / params.unit;
+  prefer_shared(gate_up_kernel, kGateUpSharedPercent);
   launch(context.stream, persistent(context, n_units), gate_up_kernel, params);
 }
 
 void launch_down(const Context& context, const DecodeParams& params) {
+  prefer_shared(down_kernel, kDownSharedPercent);
   launch(context.stream, persistent(context, kBlocksPerSm * context.n_sms), down_kernel, params);
 }
 
