@@ -119,13 +119,15 @@ __device__ void write_lists(const ExpertLists& lists, int expert, int n, const T
 __global__ __launch_bounds__(kThreadsMax) void list_kernel(const __grid_constant__ Params p) {
   __shared__ uint64_t sums[kWarpsMax];
   const SharedLists shared = shared_lists(p.n_experts);
-  let_next_kernel_begin();
   for (int i = static_cast<int>(threadIdx.x); i < p.n_warps * p.n_experts;
        i += static_cast<int>(blockDim.x)) {
     shared.counts[i] = 0;
   }
   __syncthreads();
   wait_for_earlier_kernels();
+  // Not before: blocks that came while the router's still stood beside them would have to live with
+  // the first-level cache that those had left (moe/expert_decode.cu).
+  let_next_kernel_begin();
   uint16_t* mine = shared.counts + warp_of_thread() * p.n_experts;
   const uint32_t lower_lanes = (1U << lane_of_thread()) - 1;
   each_round(p, [&](int, int expert, uint32_t same) {
