@@ -1,8 +1,11 @@
 // quire compress: a BF16 or FP8 checkpoint becomes an INT4, FP8 or NVFP4 one (docs/compress.md).
 #include "compress/compress.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <limits>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -10,11 +13,14 @@
 
 #include "base/mapped_file.h"
 #include "base/text.h"
+#include "compress/calibrated_job.h"
 #include "compress/quantization_config.h"
 #include "compress/report.h"
 #include "model/config.h"
+#include "tools/calibration_texts.h"
 #include "tools/commands.h"
 #include "tools/gpu_budget_flags.h"
+#include "tools/model_source.h"
 #include "tools/option_value.h"
 #include "tools/progress_bar.h"
 #include "weights/shard_writer.h"
@@ -26,12 +32,16 @@ namespace {
 constexpr size_t kConfigBytesMax = size_t{4} << 20;
 constexpr int kThreadsMax = 256;
 constexpr int kPatternsMax = 1000;
+constexpr int kCalibrationFilesMax = 1000;
 constexpr int64_t kShardMegabytes = 4295;  // 4 GiB
 constexpr int64_t kShardMegabytesMax = 1'000'000;
 
 struct CompressCommand {
   CompressFolders folders;
   CompressOptions options;
+  std::vector<std::string> calibration;  // files; of gptq
+  int64_t calibration_tokens = std::numeric_limits<int64_t>::max();
+  std::string activations;  // a folder; empty: a hidden one of the output
   GpuBudget gpu;
   int n_threads = 1;
 };
@@ -50,11 +60,22 @@ Result<std::vector<RankEstimate>> estimate(const Checkpoint& checkpoint, const M
   return estimate_ranks(tensors, config, gpu);
 }
 
+void print_calibration(const Compression& compression) {
+  const std::optional<CalibrationTotal> total = total_calibration(compression.losses());
+  if (!total) return;
+  std::printf(
+      "calibrated: %lld tensors by GPTQ, outputs off by %.4f%% (to nearest: %.4f%%); to nearest: "
+      "%lld that saw fewer than %lld tokens, %lld that GPTQ made no better\n",
+      static_cast<long long>(total->n_calibrated), total->outputs.kept_relative() * 100,
+      total->outputs.rtn_relative() * 100, static_cast<long long>(total->n_too_few),
+      static_cast<long long>(kCalibrationTokensMin), static_cast<long long>(total->n_not_better));
+}
+
 void print_summary(const CompressPlan& plan, const Compression& compression,
                    const Estimates& ranks) {
   std::printf("%-10s %9s %11s %11s %10s %10s\n", "to", "tensors", "before", "after", "error",
               "cosine");
-  for (const ConversionTotal& total : total_by_conversion(plan, compression.errors())) {
+  for (const ConversionTotal& total : total_by_conversion(plan, compression.losses())) {
     std::printf("%-10s %9lld %11s %11s", std::string(name_after(total.conversion)).c_str(),
                 static_cast<long long>(total.n_tensors), human_bytes(total.bytes_before).c_str(),
                 human_bytes(total.bytes_after).c_str());
@@ -64,6 +85,7 @@ void print_summary(const CompressPlan& plan, const Compression& compression,
       std::printf(" %9.4f%% %10.6f\n", total.error.relative() * 100, total.error.cosine());
     }
   }
+  print_calibration(compression);
   std::printf("%-10s %9s %11s %11s\n", "all", "", human_bytes(plan.bytes_in).c_str(),
               human_bytes(plan.bytes_out).c_str());
   for (size_t i = 0; i < ranks.after.size(); ++i) {
@@ -77,12 +99,50 @@ void print_summary(const CompressPlan& plan, const Compression& compression,
   }
 }
 
-Status run(const CompressCommand& command) {
+// What the experts are given by the texts, on the disk: run through the engine, unless an earlier
+// run did.
+Result<ActivationRecord> calibrate(const CompressCommand& command, const ModelConfig& config,
+                                   const CalibrationTexts& texts, const std::string& dir) {
+  const std::string& input_dir = command.folders.input;
+  const std::string identity = TRY(describe_calibration(input_dir, texts));
+  if (!TRY(ActivationRecord::is_there(dir, identity))) {
+    const LoadedModel loaded = TRY(load_model({.dir = input_dir, .n_threads = command.n_threads}));
+    ProgressBar bar("calibrating");
+    TRY_OK(ActivationRecord::make(
+        dir, identity,
+        {.config = loaded.config, .weights = *loaded.weights, .backend = *loaded.backend}, texts,
+        [&bar](int64_t done, int64_t total) { bar.update(done, total); }));
+    bar.finish();
+  }
+  return ActivationRecord::open(dir, config.shape);
+}
+
+// As many as there is memory for, each with a whole expert in hand.
+Result<int> threads_that_fit(const CompressPlan& plan, int n_threads) {
+  const std::unique_ptr<Backend> backend = TRY(make_backend({.n_threads = 1}));
+  const int64_t available = backend->memory_info().free;
+  const int64_t needed = calibrated_bytes(plan);
+  if (needed == 0) return n_threads;
+  if (needed > available) {
+    return resource_exhausted(
+        format("calibrating one expert takes %s of memory, and %s are available",
+               human_bytes(needed).c_str(), human_bytes(available).c_str()));
+  }
+  return static_cast<int>(std::min<int64_t>(n_threads, available / needed));
+}
+
+Status run(CompressCommand command) {
   const std::string& input_dir = command.folders.input;
   const ModelConfig config = TRY(read_model_config(input_dir));
   const std::string config_text = TRY(read_text_file(input_dir + "/config.json", kConfigBytesMax));
   if (TRY(read_partition(input_dir))) {
     return unsupported(input_dir + " is a rank's part: compress the whole, then cut it");
+  }
+  const bool is_calibrated = command.options.method == Method::gptq;
+  CalibrationTexts texts;
+  if (is_calibrated) {
+    texts = TRY(read_calibration_texts(command.calibration, input_dir, command.calibration_tokens));
+    command.options.calibration = fingerprint(texts);
   }
   const Checkpoint input = TRY(Checkpoint::open(input_dir));
   const CompressPlan plan =
@@ -97,11 +157,20 @@ Status run(const CompressCommand& command) {
     std::fprintf(stderr, "%lld of %zu files are whole already\n",
                  static_cast<long long>(compression.n_resumed()), plan.shards.size());
   }
+  std::optional<ActivationRecord> activations;
+  int n_threads = command.n_threads;
+  if (is_calibrated) {
+    n_threads = TRY(threads_that_fit(plan, n_threads));
+    const std::string dir =
+        command.activations.empty() ? compression.own_activations() : command.activations;
+    activations.emplace(TRY(calibrate(command, config, texts, dir)));
+  }
   ProgressBar bar("compressing " + input_dir);
-  TRY_OK(compression.write_shards(
-      command.n_threads, [&bar](int64_t done, int64_t total) { bar.update(done, total); }));
+  TRY_OK(
+      compression.write_shards(n_threads, activations ? &*activations : nullptr,
+                               [&bar](int64_t done, int64_t total) { bar.update(done, total); }));
   bar.finish();
-  Json report = report_json(plan, compression.errors());
+  Json report = report_json(plan, compression.losses());
   report["ranks_before"] = to_json(std::span<const RankEstimate>(ranks.before));
   report["ranks_after"] = to_json(std::span<const RankEstimate>(ranks.after));
   TRY_OK(compression.finish(new_config, dump_json(report) + "\n"));
@@ -118,6 +187,27 @@ Status read_patterns(const CLI::App& command, const char* flag, CompressOptions*
   return {};
 }
 
+Status read_method(const CLI::App& command, CompressCommand* out) {
+  const bool is_gptq = option_value(command, "--method", std::string("rtn")) == "gptq";
+  for (const char* flag : {"--calibration", "--calibration-tokens", "--activations"}) {
+    if (!is_gptq && command.count(flag) > 0) {
+      return invalid_argument(std::string(flag) + " is of --method gptq");
+    }
+  }
+  if (!is_gptq) return {};
+  if (out->options.format != TargetFormat::int4) {
+    return invalid_argument("--method gptq is of --format int4");
+  }
+  if (command.count("--calibration") == 0) {
+    return invalid_argument("--method gptq needs --calibration FILE: text like the model's use");
+  }
+  out->options.method = Method::gptq;
+  out->calibration = option_value(command, "--calibration", out->calibration);
+  out->calibration_tokens = option_value(command, "--calibration-tokens", out->calibration_tokens);
+  out->activations = option_value(command, "--activations", out->activations);
+  return {};
+}
+
 Result<CompressCommand> read_command(const CLI::App& command) {
   CompressCommand out;
   out.folders.input = option_value(command, "--input", std::string());
@@ -129,6 +219,7 @@ Result<CompressCommand> read_command(const CLI::App& command) {
                             " has groups of its own");
   }
   options.group = option_value(command, "--group-size", options.group);
+  TRY_OK(read_method(command, &out));
   options.shard_bytes = option_value(command, "--max-shard-size", kShardMegabytes) * 1'000'000;
   TRY_OK(read_patterns(command, "--include", &options, &options.include));
   TRY_OK(read_patterns(command, "--exclude", &options, &options.exclude));
@@ -149,8 +240,19 @@ void add_compress_command(CLI::App& app, ExitCode* exit_code) {
   command->add_option("--format", "int4, fp8 or nvfp4")->required();
   command->add_option("--group-size", "Of int4: 32 or 128; default 32")
       ->check(CLI::IsMember({32, 128}));
-  command->add_option("--method", "rtn: to the nearest value, at the scale of the least error")
-      ->check(CLI::IsMember({"rtn"}));
+  command
+      ->add_option("--method",
+                   "rtn: to the nearest value, at the scale of the least error; gptq, of int4: "
+                   "experts for the outputs that --calibration gives them")
+      ->check(CLI::IsMember({"rtn", "gptq"}));
+  command->add_option("--calibration", "JSON lines of text, ids, or items of quire eval")
+      ->expected(1, kCalibrationFilesMax)
+      ->allow_extra_args(false);
+  command->add_option("--calibration-tokens", "Only the first of them; default: all")
+      ->check(CLI::PositiveNumber);
+  command->add_option("--activations",
+                      "Folder for what calibration gives the experts, kept for another run; "
+                      "default: in --output, until it is whole");
   command->add_option("--include", "Modules to quantise beside the default; a name or re:PATTERN")
       ->expected(1, kPatternsMax)
       ->allow_extra_args(false);

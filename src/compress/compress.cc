@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/input_file.h"
+#include "base/json.h"
 #include "base/output_file.h"
 #include "base/text.h"
 #include "base/thread_pool.h"
@@ -91,14 +92,15 @@ Result<Compression> Compression::begin(const CompressFolders& folders, const Com
   ProgressRecord record = TRY(ProgressRecord::open(folders.output, text));
   Compression out(folders, plan, input, std::move(record));
   for (const OutputShard& shard : plan.shards) {
-    auto errors = TRY(out.record_.read_shard(shard));
-    out.n_resumed_ += errors ? 1 : 0;
-    out.errors_.push_back(std::move(errors).value_or(std::vector<QuantisationError>()));
+    auto losses = TRY(out.record_.read_shard(shard));
+    out.n_resumed_ += losses ? 1 : 0;
+    out.losses_.push_back(std::move(losses).value_or(std::vector<TensorLoss>()));
   }
   return out;
 }
 
-Status Compression::write_shards(int n_threads, const CompressProgress& progress) {
+Status Compression::write_shards(int n_threads, const ActivationRecord* activations,
+                                 const CompressProgress& progress) {
   std::vector<InputFile> inputs;
   for (const std::string& path : input_.shard_paths()) {
     inputs.push_back(TRY(InputFile::open(path)));
@@ -107,8 +109,9 @@ Status Compression::write_shards(int n_threads, const CompressProgress& progress
                     .folders = folders_,
                     .record = record_,
                     .inputs = inputs,
-                    .progress = progress},
-                   &errors_);
+                    .progress = progress,
+                    .activations = activations},
+                   &losses_);
   ThreadPool threads(n_threads);
   threads.parallel_for(n_threads, [&](int64_t, int64_t) { queue.run(); });
   return queue.status();

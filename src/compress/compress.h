@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
 #include "base/result.h"
+#include "compress/activation_record.h"
 #include "compress/plan.h"
 #include "compress/progress_record.h"
-#include "compress/quantise.h"
+#include "compress/tensor_loss.h"
 
 namespace quire {
 
@@ -32,11 +32,15 @@ class Compression {
   static Result<Compression> begin(const CompressFolders& folders, const CompressPlan& plan,
                                    const Checkpoint& input);
 
-  // Errors: as run_job. What is whole stays.
-  Status write_shards(int n_threads, const CompressProgress& progress);
+  // Where a calibration's record lies that goes when the checkpoint is whole.
+  std::string own_activations() const { return record_.folder() + "/activations"; }
+
+  // `activations` is null unless the plan calibrates. Errors: as run_job. What is whole stays.
+  Status write_shards(int n_threads, const ActivationRecord* activations,
+                      const CompressProgress& progress);
 
   // Of every job of every shard, once write_shards has ended well.
-  const std::vector<std::vector<QuantisationError>>& errors() const { return errors_; }
+  const std::vector<std::vector<TensorLoss>>& losses() const { return losses_; }
   int64_t n_resumed() const { return n_resumed_; }  // shards that were whole already
 
   // Index, tokenizer and the like, report and config; then the checkpoint is whole.
@@ -53,7 +57,7 @@ class Compression {
   const CompressPlan& plan_;
   const Checkpoint& input_;
   ProgressRecord record_;
-  std::vector<std::vector<QuantisationError>> errors_;  // by shard, by job
+  std::vector<std::vector<TensorLoss>> losses_;  // by shard, by job
   int64_t n_resumed_ = 0;
 };
 

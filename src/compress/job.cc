@@ -12,8 +12,6 @@ namespace quire {
 
 namespace {
 
-// Of values as stored: large enough for a disk, small enough to stay near the core.
-constexpr int64_t kPieceBytes = int64_t{1} << 20;
 constexpr int64_t kCopyBytes = int64_t{8} << 20;
 
 // Activations of a format that rounds them too are scaled by this before they are: neutral, since
@@ -24,35 +22,20 @@ class JobRun {
  public:
   JobRun(const JobContext& context, JobBuffers* buffers) : at_(context), buffers_(*buffers) {}
 
-  Result<QuantisationError> run();
+  Result<TensorLoss> run();
 
  private:
   const CompressJob& job() const { return at_.job; }
   const TensorEntry& array(size_t i) const { return at_.shard.arrays[job().arrays[i]]; }
-  const InputFile& file_of(const CheckpointTensor& tensor) const {
-    return at_.inputs[static_cast<size_t>(tensor.shard)];
-  }
-  Error damaged(const CheckpointTensor& tensor, const std::string& what) const {
-    return corruption(format("%s: tensor \"%s\": %s", file_of(tensor).path().c_str(),
-                             excerpt(tensor.entry.name).c_str(), what.c_str()));
-  }
-  // A failure of a disk, told with the tensor that it hit.
-  Error about(const CheckpointTensor& tensor, Error error) const {
-    error.message += format(" (tensor \"%s\")", excerpt(tensor.entry.name).c_str());
-    return error;
-  }
 
-  Status read(const CheckpointTensor& tensor, int64_t offset, std::span<std::byte> out) const;
   Status write(size_t array_index, int64_t offset, std::span<const std::byte> bytes) const;
   Status copy() const;
-  Status read_scales();
-  Result<DecodedRows> read_rows(int64_t first, int64_t n);
   Status convert_rows(const DecodedRows& rows);
+  Result<TensorLoss> calibrated();
   Status write_rows(size_t array_index, int64_t first_row, int64_t row_bytes,
                     const std::vector<std::byte>& rows) const;
-  Result<float> largest_weight();
+  static Result<float> largest_weight(MatrixReader* weights);
   Status write_constants() const;
-  int64_t rows_at_once() const;
 
   const JobContext& at_;
   JobBuffers& buffers_;
@@ -60,65 +43,20 @@ class JobRun {
   QuantisationError error_;
 };
 
-Status JobRun::read(const CheckpointTensor& tensor, int64_t offset,
-                    std::span<std::byte> out) const {
-  Status status = file_of(tensor).read_at(tensor.entry.offset + offset, out);
-  return status.ok() ? status : about(tensor, std::move(status).error());
-}
-
 Status JobRun::write(size_t array_index, int64_t offset, std::span<const std::byte> bytes) const {
   Status status = at_.output.write_at(array(array_index).offset + offset, bytes);
-  return status.ok() ? status : about(*job().values, std::move(status).error());
+  return status.ok() ? status : about_tensor(*job().matrix.values, std::move(status).error());
 }
 
 Status JobRun::copy() const {
-  const CheckpointTensor& tensor = *job().values;
+  const CheckpointTensor& tensor = *job().matrix.values;
   for (int64_t begin = 0; begin < tensor.entry.bytes; begin += kCopyBytes) {
     const int64_t n = std::min(kCopyBytes, tensor.entry.bytes - begin);
-    buffers_.in.resize(static_cast<size_t>(n));
-    TRY_OK(read(tensor, begin, buffers_.in));
-    TRY_OK(write(0, begin, buffers_.in));
+    buffers_.read.in.resize(static_cast<size_t>(n));
+    TRY_OK(read_tensor(tensor, at_.inputs, begin, buffers_.read.in));
+    TRY_OK(write(0, begin, buffers_.read.in));
   }
   return {};
-}
-
-Status JobRun::read_scales() {
-  if (job().scales == nullptr) return {};
-  const CheckpointTensor& scales = *job().scales;
-  buffers_.scales.resize(static_cast<size_t>(scales.entry.bytes) / sizeof(float));
-  TRY_OK(read(scales, 0, std::as_writable_bytes(std::span(buffers_.scales))));
-  const int64_t bad = find_not_finite(buffers_.scales);
-  if (bad < 0) return {};
-  return damaged(scales, format("scale %lld is not a finite number", static_cast<long long>(bad)));
-}
-
-// Whole blocks of 128 rows, so that FP8 scales of a piece are its own.
-int64_t JobRun::rows_at_once() const {
-  const int64_t row_bytes = job().n_in * size_of(job().values->entry.dtype);
-  return round_up(std::max<int64_t>(kPieceBytes / row_bytes, 1), kFp8Block);
-}
-
-Result<DecodedRows> JobRun::read_rows(int64_t first, int64_t n) {
-  const CheckpointTensor& tensor = *job().values;
-  const int64_t row_bytes = job().n_in * size_of(tensor.entry.dtype);
-  buffers_.in.resize(static_cast<size_t>(n * row_bytes));
-  buffers_.decoded.resize(static_cast<size_t>(n * job().n_in));
-  TRY_OK(read(tensor, first * row_bytes, buffers_.in));
-  decode_rows({.dtype = tensor.entry.dtype,
-               .values = buffers_.in,
-               .block_scales = buffers_.scales,
-               .first_row = first,
-               .n_rows = n,
-               .n_in = job().n_in},
-              buffers_.decoded.data());
-  const int64_t bad = find_not_finite(buffers_.decoded);
-  if (bad >= 0) {
-    return damaged(tensor, format("weight [%lld, %lld] is not a finite number",
-                                  static_cast<long long>(first + bad / job().n_in),
-                                  static_cast<long long>(bad % job().n_in)));
-  }
-  return DecodedRows{
-      .values = buffers_.decoded, .first_row = first, .n_rows = n, .n_in = job().n_in};
 }
 
 Status JobRun::write_rows(size_t array_index, int64_t first_row, int64_t row_bytes,
@@ -171,19 +109,19 @@ Status JobRun::convert_rows(const DecodedRows& rows) {
   return write_rows(1, rows.first_row, scale_bytes, scales);
 }
 
-Result<float> JobRun::largest_weight() {
+Result<float> JobRun::largest_weight(MatrixReader* weights) {
   float largest = 0;
-  for (int64_t first = 0; first < job().n_out; first += rows_at_once()) {
-    const DecodedRows rows = TRY(read_rows(first, std::min(rows_at_once(), job().n_out - first)));
+  TRY_OK(weights->each_piece([&](const DecodedRows& rows) -> Status {
     for (const float weight : rows.values) largest = std::max(largest, std::abs(weight));
-  }
+    return {};
+  }));
   return largest;
 }
 
 // Arrays that say the same of the whole tensor.
 Status JobRun::write_constants() const {
   if (job().conversion == Conversion::to_int4) {
-    const int64_t shape[] = {job().n_out, job().n_in};
+    const int64_t shape[] = {job().matrix.n_out, job().matrix.n_in};
     return write(2, 0, std::as_bytes(std::span(shape)));
   }
   if (job().conversion == Conversion::to_nvfp4) {
@@ -193,26 +131,38 @@ Status JobRun::write_constants() const {
   return {};
 }
 
-Result<QuantisationError> JobRun::run() {
+Result<TensorLoss> JobRun::calibrated() {
+  CHECK(at_.activations != nullptr && job().conversion == Conversion::to_int4);
+  TensorLoss loss = TRY(run_calibrated_job({.job = job(),
+                                            .group = at_.plan.options.group,
+                                            .activations = *at_.activations,
+                                            .inputs = at_.inputs},
+                                           &buffers_.read, &buffers_.calibration, &buffers_.out,
+                                           &buffers_.out_scales));
+  TRY_OK(write(0, 0, buffers_.out));
+  TRY_OK(write(1, 0, buffers_.out_scales));
+  TRY_OK(write_constants());
+  return loss;
+}
+
+Result<TensorLoss> JobRun::run() {
   if (job().conversion == Conversion::copy) {
     TRY_OK(copy());
-    return error_;
+    return TensorLoss{};
   }
-  TRY_OK(read_scales());
+  if (job().input) return calibrated();
+  MatrixReader weights = TRY(MatrixReader::open(job().matrix, at_.inputs, &buffers_.read));
   if (job().conversion == Conversion::to_nvfp4) {
-    tensor_scale_ = nvfp4_tensor_scale(TRY(largest_weight()));
+    tensor_scale_ = nvfp4_tensor_scale(TRY(largest_weight(&weights)));
   }
-  for (int64_t first = 0; first < job().n_out; first += rows_at_once()) {
-    const DecodedRows rows = TRY(read_rows(first, std::min(rows_at_once(), job().n_out - first)));
-    TRY_OK(convert_rows(rows));
-  }
+  TRY_OK(weights.each_piece([&](const DecodedRows& rows) { return convert_rows(rows); }));
   TRY_OK(write_constants());
-  return error_;
+  return TensorLoss{.weights = error_, .outputs = std::nullopt};
 }
 
 }  // namespace
 
-Result<QuantisationError> run_job(const JobContext& context, JobBuffers* buffers) {
+Result<TensorLoss> run_job(const JobContext& context, JobBuffers* buffers) {
   return JobRun(context, buffers).run();
 }
 

@@ -1,5 +1,5 @@
 // Running one job of a plan: a tensor is read in pieces of a few MB, converted, and written where
-// the plan says. Memory does not grow with the tensor.
+// the plan says. Memory does not grow with the tensor, unless it is calibrated.
 #pragma once
 
 #include <cstddef>
@@ -10,18 +10,19 @@
 #include "base/input_file.h"
 #include "base/output_file.h"
 #include "base/result.h"
+#include "compress/calibrated_job.h"
+#include "compress/matrix_reader.h"
 #include "compress/plan.h"
-#include "compress/quantise.h"
+#include "compress/tensor_loss.h"
 
 namespace quire {
 
 // One thread's buffers, used again from job to job.
 struct JobBuffers {
-  std::vector<std::byte> in;
-  std::vector<float> scales;
-  std::vector<float> decoded;
+  ReadBuffers read;
   std::vector<std::byte> out;
   std::vector<std::byte> out_scales;
+  CalibrationBuffers calibration;
 };
 
 struct JobContext {
@@ -30,10 +31,11 @@ struct JobContext {
   const CompressJob& job;
   std::span<const InputFile> inputs;  // by shard of the input
   const OutputFile& output;
+  const ActivationRecord* activations = nullptr;  // of a plan that calibrates
 };
 
-// What the change cost; zeros of a copy. Errors: unavailable (the disk), corruption (weights or
-// scales that are no finite numbers), each naming file and tensor.
-Result<QuantisationError> run_job(const JobContext& context, JobBuffers* buffers);
+// What the change cost. Errors: unavailable (the disk), corruption (weights or scales that are no
+// finite numbers), each naming file and tensor.
+Result<TensorLoss> run_job(const JobContext& context, JobBuffers* buffers);
 
 }  // namespace quire

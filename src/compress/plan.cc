@@ -88,12 +88,20 @@ std::vector<TensorEntry> arrays_of(const WantedTensor& wanted, Conversion conver
   return {};
 }
 
+StoredMatrix stored_matrix(const ResolvedTensor& tensor) {
+  return {.values = tensor.values,
+          .scales = tensor.scales,
+          .n_out = tensor.wanted.n_out,
+          .n_in = tensor.wanted.n_in};
+}
+
 class Planner {
  public:
-  Planner(const Checkpoint& input, const CompressOptions& options)
-      : input_(input), options_(options) {}
+  Planner(const Checkpoint& input, const CompressOptions& options,
+          const std::vector<ResolvedTensor>& tensors)
+      : input_(input), options_(options), tensors_(tensors) {}
 
-  Result<CompressPlan> plan(const std::vector<ResolvedTensor>& tensors);
+  Result<CompressPlan> plan();
 
  private:
   // A job and the arrays that it writes, before it has a shard.
@@ -111,7 +119,8 @@ class Planner {
                                    excerpt(tensor.entry.name).c_str(), what.c_str()));
   }
 
-  Status check_patterns(const std::vector<ResolvedTensor>& tensors) const;
+  Status check_patterns() const;
+  std::optional<ExpertInput> input_of(const ResolvedTensor& tensor) const;
   Result<Conversion> conversion_of(const ResolvedTensor& tensor) const;
   void add_copy(const CheckpointTensor& tensor);
   Status add(const ResolvedTensor& tensor);
@@ -120,18 +129,19 @@ class Planner {
 
   const Checkpoint& input_;
   const CompressOptions& options_;
+  const std::vector<ResolvedTensor>& tensors_;  // in the order of the table
   std::vector<Draft> drafts_;
   std::set<std::string_view> used_;
   CompressPlan plan_;
 };
 
 // A pattern that matches nothing is a misspelt one, and would be found out days later.
-Status Planner::check_patterns(const std::vector<ResolvedTensor>& tensors) const {
+Status Planner::check_patterns() const {
   const size_t n_include = options_.include.size();
   for (size_t i = 0; i < n_include + options_.exclude.size(); ++i) {
     const NamePattern& pattern =
         i < n_include ? options_.include[i] : options_.exclude[i - n_include];
-    const bool is_used = std::any_of(tensors.begin(), tensors.end(), [&](const auto& tensor) {
+    const bool is_used = std::any_of(tensors_.begin(), tensors_.end(), [&](const auto& tensor) {
       return is_linear(tensor.wanted) && pattern.matches(tensor.wanted.module);
     });
     if (!is_used) {
@@ -174,8 +184,24 @@ Result<Conversion> Planner::conversion_of(const ResolvedTensor& tensor) const {
   return Conversion::copy;
 }
 
+std::optional<ExpertInput> Planner::input_of(const ResolvedTensor& tensor) const {
+  const WantedTensor& wanted = tensor.wanted;
+  if (options_.method != Method::gptq || wanted.expert < 0) return std::nullopt;
+  ExpertInput out{.layer = wanted.layer, .expert = wanted.expert};
+  if (wanted.weight != Weight::expert_down) return out;
+  // An expert's maps stand together in the table.
+  for (const ResolvedTensor* other = &tensor; other != tensors_.data();) {
+    --other;
+    if (other->wanted.layer != wanted.layer || other->wanted.expert != wanted.expert) break;
+    if (other->wanted.weight == Weight::expert_gate) out.gate = stored_matrix(*other);
+    if (other->wanted.weight == Weight::expert_up) out.up = stored_matrix(*other);
+  }
+  CHECK(out.gate.values != nullptr && out.up.values != nullptr);
+  return out;
+}
+
 void Planner::add_copy(const CheckpointTensor& tensor) {
-  drafts_.push_back({.job = {.values = &tensor}, .arrays = {tensor.entry}});
+  drafts_.push_back({.job = {.matrix = {.values = &tensor}}, .arrays = {tensor.entry}});
 }
 
 Status Planner::add(const ResolvedTensor& tensor) {
@@ -196,10 +222,8 @@ Status Planner::add(const ResolvedTensor& tensor) {
     return {};
   }
   drafts_.push_back({.job = {.conversion = conversion,
-                             .values = tensor.values,
-                             .scales = tensor.scales,
-                             .n_out = wanted.n_out,
-                             .n_in = wanted.n_in},
+                             .matrix = stored_matrix(tensor),
+                             .input = input_of(tensor)},
                      .arrays = arrays_of(wanted, conversion, options_.group)});
   return {};
 }
@@ -237,8 +261,8 @@ void Planner::close_shard(OutputShard* shard) {
 void Planner::fill_shards() {
   // In the order in which the input's bytes lie, so that a disk reads forward.
   std::stable_sort(drafts_.begin(), drafts_.end(), [](const Draft& a, const Draft& b) {
-    const CheckpointTensor& x = *a.job.values;
-    const CheckpointTensor& y = *b.job.values;
+    const CheckpointTensor& x = *a.job.matrix.values;
+    const CheckpointTensor& y = *b.job.matrix.values;
     return x.shard != y.shard ? x.shard < y.shard : x.entry.offset < y.entry.offset;
   });
   OutputShard shard;
@@ -264,10 +288,10 @@ void Planner::fill_shards() {
   }
 }
 
-Result<CompressPlan> Planner::plan(const std::vector<ResolvedTensor>& tensors) {
+Result<CompressPlan> Planner::plan() {
   plan_.options = options_;
-  TRY_OK(check_patterns(tensors));
-  for (const ResolvedTensor& tensor : tensors) TRY_OK(add(tensor));
+  TRY_OK(check_patterns());
+  for (const ResolvedTensor& tensor : tensors_) TRY_OK(add(tensor));
   // What a text model leaves unread: the vision tower and the like.
   for (const CheckpointTensor& tensor : input_.tensors()) {
     if (!used_.contains(tensor.entry.name)) add_copy(tensor);
@@ -304,7 +328,7 @@ Result<CompressPlan> plan_compression(const Checkpoint& input, const ModelShape&
                                       const WeightSource& source, const CompressOptions& options) {
   const LayerScope scope = scope_of(input, shape, source.naming);
   const std::vector<ResolvedTensor> tensors = TRY(resolve_checkpoint(input, shape, source, scope));
-  return Planner(input, options).plan(tensors);
+  return Planner(input, options, tensors).plan();
 }
 
 Checkpoint planned_checkpoint(const CompressPlan& plan, const std::string& dir) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,9 +26,17 @@ enum class TargetFormat : uint8_t { int4, fp8, nvfp4 };
 Result<TargetFormat> parse_target_format(std::string_view text);
 std::string_view name(TargetFormat format);
 
+// How the values of a tensor are chosen (docs/compress.md).
+enum class Method : uint8_t {
+  rtn,   // each weight to the nearest, at the scale of the least error
+  gptq,  // int4 only: routed experts by what calibration text gave them; others as rtn
+};
+
 struct CompressOptions {
   TargetFormat format = TargetFormat::int4;
   int group = 32;  // int4 only: 32 or 128
+  Method method = Method::rtn;
+  std::string calibration;  // gptq: which text, for the record
   // Modules beside the default ones, and modules that stay as they are. The default: the routed
   // experts; of fp8, every linear map that publishers convert (all but lm_head and routers).
   std::vector<NamePattern> include;
@@ -45,17 +54,34 @@ enum class Conversion : uint8_t {
   to_nvfp4,
 };
 
-struct CompressJob {
-  Conversion conversion = Conversion::copy;
-  const CheckpointTensor* values = nullptr;  // of the input, which outlives the plan
+// A tensor of the input, which outlives the plan.
+struct StoredMatrix {
+  const CheckpointTensor* values = nullptr;
   const CheckpointTensor* scales = nullptr;  // of FP8 that is converted
   int64_t n_out = 0;                         // of what is converted
   int64_t n_in = 0;
+};
+
+// Where a calibrated map's inputs come from: tokens that a layer sent to an expert. Of `down` they
+// go through the other two first.
+struct ExpertInput {
+  int64_t layer = 0;
+  int64_t expert = 0;
+  StoredMatrix gate;  // of `down` alone: without values else
+  StoredMatrix up;
+
+  bool is_inner() const { return gate.values != nullptr; }
+};
+
+struct CompressJob {
+  Conversion conversion = Conversion::copy;
+  StoredMatrix matrix;
+  std::optional<ExpertInput> input;  // gptq: of a routed expert
   // Places in the shard's arrays: the values, and what goes with them in the order of the format.
   std::vector<size_t> arrays;
 
   int64_t bytes_in() const {
-    return values->entry.bytes + (scales == nullptr ? 0 : scales->entry.bytes);
+    return matrix.values->entry.bytes + (matrix.scales == nullptr ? 0 : matrix.scales->entry.bytes);
   }
 };
 

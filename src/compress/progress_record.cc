@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -28,23 +29,60 @@ constexpr const char* kRemovedFolder = "/.compress-removed";
 constexpr const char* kPlanFile = "/plan.json";
 constexpr size_t kPlanBytesMax = size_t{16} << 20;
 constexpr size_t kRecordBytesMax = size_t{256} << 20;
-constexpr size_t kErrorFields = 6;
+constexpr size_t kWeightFields = 6;
+constexpr size_t kOutputFields = 6;
 
-Json to_json(const QuantisationError& error) {
-  return {error.error, error.weight, error.value, error.worst, error.worst_row, error.worst_group};
+// Numbers in order: of the weights, and where it was calibrated of the outputs.
+Json to_json(const TensorLoss& loss) {
+  const QuantisationError& w = loss.weights;
+  Json out = {w.error, w.weight, w.value, w.worst, w.worst_row, w.worst_group};
+  if (!loss.outputs) return out;
+  const OutputLoss& o = *loss.outputs;
+  for (const double x : {o.output, o.rtn, o.gptq, o.rtn_weights}) out.push_back(x);
+  out.push_back(o.n_tokens);
+  out.push_back(o.is_gptq ? 1 : 0);
+  return out;
 }
 
-std::optional<QuantisationError> read_error(const Json& json) {
-  if (!json.is_array() || json.size() != kErrorFields) return std::nullopt;
+std::optional<TensorLoss> read_loss(const Json& json) {
+  if (!json.is_array()) return std::nullopt;
+  if (json.size() != kWeightFields && json.size() != kWeightFields + kOutputFields) {
+    return std::nullopt;
+  }
   for (const Json& field : json) {
     if (!field.is_number()) return std::nullopt;
   }
-  return QuantisationError{.error = json[0].get<double>(),
-                           .weight = json[1].get<double>(),
-                           .value = json[2].get<double>(),
-                           .worst = json[3].get<double>(),
-                           .worst_row = json[4].get<int64_t>(),
-                           .worst_group = json[5].get<int64_t>()};
+  TensorLoss out{.weights = {.error = json[0].get<double>(),
+                             .weight = json[1].get<double>(),
+                             .value = json[2].get<double>(),
+                             .worst = json[3].get<double>(),
+                             .worst_row = json[4].get<int64_t>(),
+                             .worst_group = json[5].get<int64_t>()},
+                 .outputs = std::nullopt};
+  if (json.size() == kWeightFields) return out;
+  out.outputs = OutputLoss{.n_tokens = json[10].get<int64_t>(),
+                           .is_gptq = json[11].get<int64_t>() != 0,
+                           .output = json[6].get<double>(),
+                           .rtn = json[7].get<double>(),
+                           .gptq = json[8].get<double>(),
+                           .rtn_weights = json[9].get<double>()};
+  return out;
+}
+
+// [[name, bytes, time written], ...] of a folder's files.
+Result<Json> list_files(const std::string& dir) {
+  Json files = Json::array();
+  std::error_code failed;
+  for (const fs::directory_entry& entry : fs::directory_iterator(dir, failed)) {
+    if (!entry.is_regular_file()) continue;
+    const auto written = fs::last_write_time(entry.path(), failed).time_since_epoch().count();
+    files.push_back(
+        Json{entry.path().filename().string(), fs::file_size(entry.path(), failed), written});
+    if (failed) return unavailable(entry.path().string() + ": " + failed.message());
+  }
+  if (failed) return unavailable(dir + ": " + failed.message());
+  std::sort(files.begin(), files.end());
+  return files;
 }
 
 Result<bool> is_empty_folder(const std::string& dir) {
@@ -63,28 +101,39 @@ Status make_folder(const std::string& dir) {
 
 }  // namespace
 
+std::string fingerprint(const CalibrationTexts& texts) {
+  std::vector<int64_t> numbers;
+  for (const std::vector<Token>& text : texts) {
+    numbers.push_back(static_cast<int64_t>(text.size()));
+    numbers.insert(numbers.end(), text.begin(), text.end());
+  }
+  const XXH128_hash_t hash = XXH3_128bits(numbers.data(), numbers.size() * sizeof(int64_t));
+  return format("%016llx%016llx", static_cast<unsigned long long>(hash.high64),
+                static_cast<unsigned long long>(hash.low64));
+}
+
+Result<std::string> describe_calibration(const std::string& input_dir,
+                                         const CalibrationTexts& texts) {
+  const Json text = {{"version", 1},
+                     {"input", input_dir},
+                     {"texts", fingerprint(texts)},
+                     {"files", TRY(list_files(input_dir))}};
+  return dump_json(text) + "\n";
+}
+
 Result<std::string> describe_plan(const CompressPlan& plan, const std::string& input_dir) {
   const CompressOptions& options = plan.options;
-  Json files = Json::array();
-  std::error_code failed;
-  for (const fs::directory_entry& entry : fs::directory_iterator(input_dir, failed)) {
-    if (!entry.is_regular_file()) continue;
-    const auto written = fs::last_write_time(entry.path(), failed).time_since_epoch().count();
-    files.push_back(
-        Json{entry.path().filename().string(), fs::file_size(entry.path(), failed), written});
-    if (failed) return unavailable(entry.path().string() + ": " + failed.message());
-  }
-  if (failed) return unavailable(input_dir + ": " + failed.message());
-  std::sort(files.begin(), files.end());
-  const Json text = {{"version", 1},
+  const Json text = {{"version", 2},
                      {"input", input_dir},
                      {"format", std::string(name(options.format))},
                      {"group_size", options.group},
+                     {"method", options.method == Method::gptq ? "gptq" : "rtn"},
+                     {"calibration", options.calibration},
                      {"shard_bytes", options.shard_bytes},
                      {"patterns", options.pattern_texts},
                      {"shards", plan.shards.size()},
                      {"bytes_out", plan.bytes_out},
-                     {"files", std::move(files)}};
+                     {"files", TRY(list_files(input_dir))}};
   return dump_json(text) + "\n";
 }
 
@@ -125,13 +174,15 @@ ProgressRecord::~ProgressRecord() {
   if (lock_ >= 0) ::close(lock_);
 }
 
+std::string ProgressRecord::folder() const { return dir_ + kRecordFolder; }
+
 std::string ProgressRecord::record_path(const OutputShard& shard) const {
   return dir_ + kRecordFolder + "/" + shard.file_name + ".json";
 }
 
-Result<std::optional<std::vector<QuantisationError>>> ProgressRecord::read_shard(
+Result<std::optional<std::vector<TensorLoss>>> ProgressRecord::read_shard(
     const OutputShard& shard) const {
-  using Found = std::optional<std::vector<QuantisationError>>;
+  using Found = std::optional<std::vector<TensorLoss>>;
   const std::string file = dir_ + "/" + shard.file_name;
   std::error_code failed;
   if (!fs::exists(file, failed)) return Found();
@@ -146,19 +197,19 @@ Result<std::optional<std::vector<QuantisationError>>> ProgressRecord::read_shard
   if (!record.is_array() || record.size() != shard.jobs.size()) {
     return corruption(path + ": does not fit the plan");
   }
-  std::vector<QuantisationError> errors;
+  std::vector<TensorLoss> losses;
   for (const Json& entry : record) {
-    const std::optional<QuantisationError> error = read_error(entry);
-    if (!error) return corruption(path + ": an entry is not of six numbers");
-    errors.push_back(*error);
+    const std::optional<TensorLoss> loss = read_loss(entry);
+    if (!loss) return corruption(path + ": an entry is not of six or twelve numbers");
+    losses.push_back(*loss);
   }
-  return Found(std::move(errors));
+  return Found(std::move(losses));
 }
 
 Status ProgressRecord::write_shard(const OutputShard& shard,
-                                   const std::vector<QuantisationError>& errors) const {
+                                   const std::vector<TensorLoss>& losses) const {
   Json record = Json::array();
-  for (const QuantisationError& error : errors) record.push_back(to_json(error));
+  for (const TensorLoss& loss : losses) record.push_back(to_json(loss));
   const std::string path = record_path(shard);
   std::error_code failed;
   fs::remove(path, failed);  // of a run that was killed just before its shard got its name

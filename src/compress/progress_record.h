@@ -10,8 +10,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "compress/activation_record.h"
 #include "compress/plan.h"
-#include "compress/quantise.h"
+#include "compress/tensor_loss.h"
 
 namespace quire {
 
@@ -25,11 +26,12 @@ class ProgressRecord {
   ProgressRecord& operator=(ProgressRecord&& other) = delete;
   ~ProgressRecord();
 
-  // The errors of a shard's jobs, when its file is whole. Errors: corruption, a record that says
+  // The losses of a shard's jobs, when its file is whole. Errors: corruption, a record that says
   // nothing, or a file of another size than the plan's.
-  Result<std::optional<std::vector<QuantisationError>>> read_shard(const OutputShard& shard) const;
+  Result<std::optional<std::vector<TensorLoss>>> read_shard(const OutputShard& shard) const;
   // Goes before the shard gets its name.
-  Status write_shard(const OutputShard& shard, const std::vector<QuantisationError>& errors) const;
+  Status write_shard(const OutputShard& shard, const std::vector<TensorLoss>& losses) const;
+  std::string folder() const;
   // The checkpoint is whole: the record goes.
   Status remove();
 
@@ -41,6 +43,13 @@ class ProgressRecord {
   std::string dir_;  // of the output
   int lock_ = -1;    // descriptor; the lock goes with it
 };
+
+// Of what activations are a record: which files and which text.
+Result<std::string> describe_calibration(const std::string& input_dir,
+                                         const CalibrationTexts& texts);
+
+// The texts in a few characters: of others they are others.
+std::string fingerprint(const CalibrationTexts& texts);
 
 // Which plan it is: what was asked, of which files. `input_dir` is the plan's checkpoint.
 Result<std::string> describe_plan(const CompressPlan& plan, const std::string& input_dir);

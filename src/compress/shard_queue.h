@@ -24,10 +24,11 @@ class ShardQueue {
     const ProgressRecord& record;
     std::span<const InputFile> inputs;
     const CompressProgress& progress;
+    const ActivationRecord* activations;  // null of a plan that does not calibrate
   };
 
-  // `errors` is by shard: those that are not empty are done. All outlive this.
-  ShardQueue(const Work& work, std::vector<std::vector<QuantisationError>>* errors);
+  // `losses` is by shard: those that are not empty are done. All outlive this.
+  ShardQueue(const Work& work, std::vector<std::vector<TensorLoss>>* losses);
 
   // One thread's share: returns when there is nothing left to take. Called by several at once.
   void run();
@@ -39,21 +40,23 @@ class ShardQueue {
   struct OpenShard {
     size_t index;  // in the plan
     std::optional<OutputFile> file;
-    std::vector<QuantisationError> errors;
+    std::vector<TensorLoss> losses;
     size_t n_left;
   };
+  // Jobs that follow each other and share what they are calibrated with.
   struct Taken {
     OpenShard* shard;
-    size_t job;
+    size_t first;
+    size_t n;
   };
 
   std::optional<Taken> take();
-  Status run_one(const Taken& taken, JobBuffers* buffers);
+  Status run_one(OpenShard* shard, size_t job_index, JobBuffers* buffers);
   Status create(OpenShard* shard);
   Status end_shard(OpenShard* shard);
 
   const Work work_;
-  std::vector<std::vector<QuantisationError>>& errors_;
+  std::vector<std::vector<TensorLoss>>& losses_;
 
   std::mutex mutex_;  // guards what follows
   Status status_;

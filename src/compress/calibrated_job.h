@@ -1,0 +1,56 @@
+// A routed expert's map by GPTQ: from what calibration text gave the expert to codes, scales and
+// what they cost. Whole matrices in memory: calibrated_bytes() says how much.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "base/input_file.h"
+#include "base/result.h"
+#include "compress/activation_record.h"
+#include "compress/gptq.h"
+#include "compress/matrix_reader.h"
+#include "compress/moments.h"
+#include "compress/plan.h"
+#include "compress/tensor_loss.h"
+
+namespace quire {
+
+// An expert with fewer tokens is rounded to nearest: what a few tokens do not tell about the others
+// costs more than what they tell gains (docs/compress.md, "Calibration").
+inline constexpr int64_t kCalibrationTokensMin = 64;
+
+// One thread's working memory, used again from job to job. The moments stay: of the next map with
+// the same inputs they are the same.
+struct CalibrationBuffers {
+  InputMoments moments;
+  std::array<int64_t, 2> moments_of = {-1, -1};  // layer and expert, of gate and up; else -1
+  TransposedWeights weights;
+  TransposedWeights carried;
+  Int4Codes codes;
+  TransposedWeights gate;  // of what makes the inputs of `down`
+  TransposedWeights up;
+  std::vector<float> tokens;             // [tokens at once, hidden]
+  std::vector<float> transposed_tokens;  // [hidden, tokens at once]
+  std::vector<float> inner;              // [2, tokens at once, inner]
+};
+
+struct CalibratedJob {
+  const CompressJob& job;
+  int64_t group;
+  const ActivationRecord& activations;
+  std::span<const InputFile> inputs;  // by shard of the input
+};
+
+// packed: [n_out, n_in / 2] bytes and scales: [n_out, n_in / group] BF16, as quantise_int4 writes
+// them; both are resized. Errors: as MatrixReader and ActivationRecord::read.
+Result<TensorLoss> run_calibrated_job(const CalibratedJob& job, ReadBuffers* read,
+                                      CalibrationBuffers* buffers, std::vector<std::byte>* packed,
+                                      std::vector<std::byte>* scales);
+
+// What one thread needs for the largest calibrated map of the plan.
+int64_t calibrated_bytes(const CompressPlan& plan);
+
+}  // namespace quire
