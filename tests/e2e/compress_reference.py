@@ -14,14 +14,22 @@ def read_folder(path):
     """{name: (dtype, shape, bytes)} of all safetensors of a folder."""
     out = {}
     for file in sorted(pathlib.Path(path).glob("*.safetensors")):
-        data = file.read_bytes()
-        (size,) = struct.unpack("<Q", data[:8])
-        header = json.loads(data[8 : 8 + size])
-        header.pop("__metadata__", None)
-        for name, entry in header.items():
-            begin, end = (8 + size + at for at in entry["data_offsets"])
-            assert name not in out
-            out[name] = (entry["dtype"], entry["shape"], data[begin:end])
+        tensors = read_file(file)
+        assert not out.keys() & tensors.keys()
+        out |= tensors
+    return out
+
+
+def read_file(path):
+    """{name: (dtype, shape, bytes)} of one safetensors file."""
+    data = pathlib.Path(path).read_bytes()
+    (size,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + size])
+    header.pop("__metadata__", None)
+    out = {}
+    for name, entry in header.items():
+        begin, end = (8 + size + at for at in entry["data_offsets"])
+        out[name] = (entry["dtype"], entry["shape"], data[begin:end])
     return out
 
 
@@ -139,9 +147,8 @@ def round_scale(x):
     return usable(from_bf16(to_bf16(x)))
 
 
-def quantise_int4(weight, group):
-    """(words [out, in / 8], BF16 bits of scales [out, in / group])."""
-    groups = weight.reshape(weight.shape[0], -1, group)
+def int4_scales(groups):
+    """The scale of each group, groups [..., group]."""
     largest = np.abs(groups).max(-1)
     first = round_scale(largest * (np.float32(1) / np.float32(INT4_DIVISORS[0])))
     best = Best(groups, first, nearest_int4)
@@ -150,14 +157,74 @@ def quantise_int4(weight, group):
     for _ in range(2):
         inverse = np.float32(1) / best.scale
         product, square = np.zeros_like(inverse), np.zeros_like(inverse)
-        for i in range(group):
+        for i in range(groups.shape[-1]):
             q = nearest_int4(groups[..., i] * inverse)
             product, square = product + groups[..., i] * q, square + q * q
         best.consider(round_scale(product / np.maximum(square, np.float32(1))))
-    values = nearest_int4(groups * (np.float32(1) / best.scale)[..., None]).astype(np.int32)
-    nibbles = (values + 8).astype(np.uint32).reshape(weight.shape[0], -1, 8)
+    return best.scale
+
+
+def pack_int4(values):
+    """Words of values from -8 to 7, [out, in]."""
+    nibbles = (values.astype(np.int32) + 8).astype(np.uint32).reshape(values.shape[0], -1, 8)
     words = np.bitwise_or.reduce(nibbles << (4 * np.arange(8, dtype=np.uint32)), axis=-1)
-    return words.astype("<u4"), to_bf16(best.scale)
+    return words.astype("<u4")
+
+
+def quantise_int4(weight, group):
+    """(words [out, in / 8], BF16 bits of scales [out, in / group])."""
+    groups = weight.reshape(weight.shape[0], -1, group)
+    scales = int4_scales(groups)
+    values = nearest_int4(groups * (np.float32(1) / scales)[..., None])
+    return pack_int4(values.reshape(weight.shape)), to_bf16(scales)
+
+
+def decode_int4(words, scales, group):
+    nibbles = (words[..., None] >> (4 * np.arange(8, dtype=np.uint32))) & 15
+    values = nibbles.reshape(len(words), -1).astype(np.float32) - 8
+    return values * np.repeat(from_bf16(scales), group, -1)
+
+
+def factor(inputs):
+    """L of L L^T = inputs^T inputs + lambda I: term after term in float32."""
+    n = inputs.shape[1]
+    h = np.zeros((n, n), np.float32)
+    for token in inputs:
+        h += np.outer(token, token)
+    h += np.float32(0.01 * sum(h.diagonal().tolist()) / n) * np.eye(n, dtype=np.float32)
+    for k in range(n):
+        h[k, k:] /= np.sqrt(h[k, k])
+        h[k + 1 :, k + 1 :] -= np.outer(h[k, k + 1 :], h[k, k + 1 :])
+    return np.triu(h).T
+
+
+def gated(tokens, gate, up):
+    """bf16(silu(gate x) * (up x)), what a down projection is given."""
+    sums = [np.zeros((len(tokens), len(gate)), np.float32) for _ in range(2)]
+    for i in range(tokens.shape[1]):
+        for total, weight in zip(sums, (gate, up), strict=True):
+            total += np.outer(tokens[:, i], weight[:, i])
+    x = sums[0].astype(np.float64)
+    silu = (x / (1 + np.exp(-x))).astype(np.float32)
+    return from_bf16(to_bf16(silu * sums[1]))
+
+
+def quantise_int4_for(weight, group, inputs):
+    """quantise_int4 by GPTQ, for the outputs that these inputs, [tokens, in], have."""
+    lower = factor(inputs)
+    n_out, n_in = weight.shape
+    carried = np.zeros((n_in, n_out), np.float32)
+    values, scales = np.zeros_like(weight), np.zeros((n_out, n_in // group), np.float32)
+    for first in range(n_in - group, -1, -group):
+        at = np.arange(first, first + group)
+        wanted = weight[:, at] + carried[at].T / lower[at, at]
+        scale = scales[:, first // group] = int4_scales(wanted)
+        for i in at[::-1]:
+            wanted = weight[:, i] + carried[i] / lower[i, i]
+            values[:, i] = nearest_int4(wanted * (np.float32(1) / scale))
+            error = weight[:, i] - values[:, i] * scale
+            carried[:i] += lower[i, :i, None] * error
+    return pack_int4(values), to_bf16(scales)
 
 
 def quantise_fp8(weight):

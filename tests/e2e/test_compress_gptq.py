@@ -1,0 +1,190 @@
+"""quire compress --method gptq: the bytes against a numpy program, resumed runs, and refusals."""
+
+import json
+import pathlib
+import resource
+import shutil
+import subprocess
+
+import compress_reference as reference
+import numpy as np
+import pytest
+from test_compress import compress, digest, succeed
+
+GPTQ = ["--format", "int4", "--method", "gptq"]
+
+
+@pytest.fixture(scope="module")
+def texts(model_path, tmp_path_factory):
+    """Every kind of line: items as they stand, their ids, and text."""
+    path = tmp_path_factory.mktemp("calibration") / "texts.jsonl"
+    lines = []
+    for task in ("count", "sort", "people"):
+        items = pathlib.Path(model_path, "eval", task + ".jsonl").read_text().splitlines()
+        lines += items[10:30]
+        turn = json.loads(items[40])["turns"][0]
+        lines.append(json.dumps({"ids": turn["prompt_ids"] + turn["expected_ids"]}))
+        lines.append(json.dumps({"text": json.loads(items[0])["prompt_text"]}))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def calibrated(binary, model_path, texts, tmp_path_factory):
+    """(folder of the checkpoint, folder of what the experts were given), in groups of 32."""
+    folder = tmp_path_factory.mktemp("gptq")
+    flags = [*GPTQ, "--calibration", str(texts), "--activations", str(folder / "given")]
+    succeed(binary, model_path, folder / "out", *flags)
+    return folder / "out", folder / "given"
+
+
+def given_to(folder, layer, expert):
+    """[tokens, hidden] of an expert, as float32."""
+    arrays = reference.read_file(folder / f"layer-{layer:05}.safetensors")
+    experts = np.frombuffer(arrays["experts"][2], "<i4").reshape(arrays["experts"][1])
+    inputs = np.frombuffer(arrays["inputs"][2], "<u2").reshape(arrays["inputs"][1])
+    return reference.from_bf16(inputs[(experts == expert).any(1)])
+
+
+@pytest.mark.parametrize("group", [32, 128])
+def test_it_is_what_the_reference_writes(
+    binary, model_path, texts, calibrated, tmp_path, group
+):
+    out, given = calibrated
+    if group == 128:
+        flags = [*GPTQ, "--calibration", str(texts), "--activations", str(given)]
+        out = tmp_path / "out"
+        succeed(binary, model_path, out, *flags, "--group-size", "128")
+    before, after = reference.read_folder(model_path), reference.read_folder(out)
+    report = json.loads((out / "report.json").read_text())
+    losses = {tensor["name"]: tensor for tensor in report["tensors"]}
+    for layer, expert in ((1, 0), (2, 7), (3, 15)):
+        stem = f"model.layers.{layer}.mlp.experts.{expert}."
+        weights = {
+            part: reference.decode(before, stem + part)
+            for part in ("gate_proj", "up_proj", "down_proj")
+        }
+        tokens = given_to(given, layer, expert)
+        inner = reference.gated(tokens, weights["gate_proj"], weights["up_proj"])
+        for part, weight in weights.items():
+            inputs = inner if part == "down_proj" else tokens
+            words, scales = reference.quantise_int4_for(weight, group, inputs)
+            name = stem + part
+            loss = losses[name + ".weight"]["calibration"]
+            assert loss["method"] == "gptq" and loss["tokens"] == len(tokens) >= 64
+            assert after[name + ".weight_packed"][2] == words.tobytes(), name
+            assert after[name + ".weight_scale"][2] == scales.tobytes(), name
+            # What the report says of the outputs.
+            nearest = reference.decode_int4(*reference.quantise_int4(weight, group), group)
+            chosen = reference.decode_int4(words, scales, group)
+            x, w = inputs.astype(np.float64), weight.astype(np.float64)
+            whole = np.linalg.norm(x @ w.T)
+            off, rtn_off = (np.linalg.norm(x @ (w - v).T) / whole for v in (chosen, nearest))
+            assert loss["output_error"] == pytest.approx(off, rel=1e-3)
+            assert loss["rtn_output_error"] == pytest.approx(rtn_off, rel=1e-3)
+            assert off < 0.9 * rtn_off
+            rtn_weights = np.linalg.norm(w - nearest) / np.linalg.norm(w)
+            assert loss["rtn_relative_error"] == pytest.approx(rtn_weights, rel=1e-4)
+
+
+def test_outputs_are_nearer_and_the_engine_runs_it(binary, model_path, calibrated):
+    out, _ = calibrated
+    report = json.loads((out / "report.json").read_text())["calibration"]
+    assert report["gptq_tensors"] + report["too_few_tokens"] + report["not_better"] == 144
+    assert report["gptq_tensors"] > 100
+    assert report["output_error"] < 0.85 * report["rtn_output_error"]
+    data = str(pathlib.Path(model_path) / "eval")
+    command = [binary, "eval", "--model-path", str(out), "--data", data, "--json"]
+    done = subprocess.run(
+        [*command, "--task", "count,sort", "--limit", "50"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    right = {task["task"]: task["accuracy"] for task in json.loads(done.stdout)["tasks"]}
+    assert min(right.values()) >= 0.96
+
+
+def test_experts_that_saw_little_are_rounded_and_said_to_be(
+    binary, model_path, texts, tmp_path
+):
+    flags = [*GPTQ, "--calibration", str(texts), "--calibration-tokens", "200"]
+    done = succeed(binary, model_path, tmp_path / "few", *flags)
+    succeed(binary, model_path, tmp_path / "rtn", "--format", "int4")
+    few, rtn = reference.read_folder(tmp_path / "few"), reference.read_folder(tmp_path / "rtn")
+    report = json.loads((tmp_path / "few" / "report.json").read_text())
+    assert report["calibration"]["fewest_tokens"] < 64
+    assert 0 < report["calibration"]["too_few_tokens"] < 144
+    assert f"{report['calibration']['too_few_tokens']} that saw fewer than 64 tokens" in done.stdout
+    methods = set()
+    for tensor in report["tensors"]:
+        name = tensor["name"].removesuffix(".weight")
+        is_same = few[name + ".weight_packed"] == rtn[name + ".weight_packed"]
+        assert is_same == (tensor["calibration"]["method"] == "rtn"), name
+        assert is_same or tensor["calibration"]["tokens"] >= 64
+        methods.add(tensor["calibration"]["method"])
+    assert methods == {"rtn", "gptq"}
+
+
+def test_broken_off_it_goes_on_and_threads_do_not_matter(
+    binary, model_path, texts, calibrated, tmp_path
+):
+    flags = [*GPTQ, "--calibration", str(texts), "--max-shard-size", "1"]
+    limited = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (900_000, 900_000))
+    out = tmp_path / "out"
+    # What the experts are given takes more than that: nothing is left that looks whole.
+    done = compress(binary, model_path, out, *flags, preexec_fn=limited)
+    assert done.returncode == 1 and "layer-00001.safetensors" in done.stderr
+    kept = [*flags, "--activations", str(calibrated[1])]
+    done = compress(binary, model_path, out, *kept, "--threads", "1", preexec_fn=limited)
+    assert done.returncode == 1 and "model-0000" in done.stderr
+    succeed(binary, model_path, out, *flags, "--threads", "5")
+    succeed(binary, model_path, tmp_path / "whole", *kept)
+    assert digest(out) == digest(tmp_path / "whole")
+    again = [*GPTQ, "--activations", str(calibrated[1]), "--calibration", str(texts)]
+    succeed(binary, model_path, tmp_path / "again", *again, "--threads", "1")
+    assert digest(tmp_path / "again") == digest(calibrated[0])
+
+
+def test_what_does_not_fit_is_refused(binary, model_path, texts, calibrated, tmp_path):
+    def refused(message, *flags):
+        done = compress(binary, model_path, tmp_path / "out", *flags)
+        assert done.returncode == 1 and message in done.stderr, done.stderr
+        assert not list((tmp_path / "out").glob("[!.]*"))
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+
+    text = ["--calibration", str(texts)]
+    refused("needs --calibration", *GPTQ)
+    refused("is of --format int4", "--format", "nvfp4", "--method", "gptq", *text)
+    refused("--calibration is of --method gptq", "--format", "int4", *text)
+    other = [*text, "--calibration-tokens", "300", "--activations", str(calibrated[1])]
+    refused("of another model or another text", *GPTQ, *other)
+    lines = {
+        "line 2": '{"ids": [1, 2]}\n{"id": 3}\n',
+        "not in the vocabulary": '{"ids": [4352]}\n',
+        "is not a whole number": '{"ids": [-1]}\n',
+        "hold no tokens": "\n",
+        "has 4097 tokens": json.dumps({"ids": [7] * 4097}),
+    }
+    for message, content in lines.items():
+        (tmp_path / "bad.jsonl").write_text(content)
+        refused(message, *GPTQ, "--calibration", str(tmp_path / "bad.jsonl"))
+    refused("missing.jsonl", *GPTQ, "--calibration", str(tmp_path / "missing.jsonl"))
+
+
+def test_a_damaged_record_is_an_error_with_its_name(
+    binary, model_path, texts, calibrated, tmp_path
+):
+    given = tmp_path / "given"
+    flags = [*GPTQ, "--calibration", str(texts), "--activations", str(given)]
+    shutil.copytree(calibrated[1], given)
+    file = given / "layer-00002.safetensors"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-2])
+    done = compress(binary, model_path, tmp_path / "out", *flags)
+    assert done.returncode == 1 and str(file) in done.stderr
+    file.write_bytes(whole[:-2] + b"\xc0\x7f")
+    done = compress(binary, model_path, tmp_path / "out", *flags)
+    assert done.returncode == 1 and str(file) in done.stderr and "not a finite" in done.stderr
+    assert not list((tmp_path / "out").glob("[!.]*"))
