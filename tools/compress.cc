@@ -107,7 +107,7 @@ Result<ActivationRecord> calibrate(const CompressCommand& command, const ModelCo
   const std::string identity = TRY(describe_calibration(input_dir, texts));
   if (!TRY(ActivationRecord::is_there(dir, identity))) {
     const LoadedModel loaded = TRY(load_model({.dir = input_dir, .n_threads = command.n_threads}));
-    ProgressBar bar("calibrating");
+    ProgressBar bar("calibrating", ProgressUnit::tokens);
     TRY_OK(ActivationRecord::make(
         dir, identity,
         {.config = loaded.config, .weights = *loaded.weights, .backend = *loaded.backend}, texts,

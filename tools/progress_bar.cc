@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "base/check.h"
 #include "base/text.h"
 
 namespace quire {
@@ -17,8 +18,9 @@ constexpr std::chrono::milliseconds kLineInterval{1000};
 
 }  // namespace
 
-ProgressBar::ProgressBar(std::string what)
+ProgressBar::ProgressBar(std::string what, ProgressUnit unit)
     : what_(std::move(what)),
+      unit_(unit),
       is_terminal_(::isatty(STDERR_FILENO) == 1),
       start_(Clock::now()),
       last_draw_(start_) {}
@@ -32,13 +34,23 @@ void ProgressBar::update(int64_t done, int64_t total) {
   draw(now);
 }
 
+std::string ProgressBar::amount(int64_t units) const {
+  switch (unit_) {
+    case ProgressUnit::bytes:
+      return human_bytes(units);
+    case ProgressUnit::tokens:
+      return format("%lld tokens", static_cast<long long>(units));
+  }
+  CHECK(false);
+  return {};
+}
+
 void ProgressBar::draw(Clock::time_point now) {
   const double share = total_ > 0 ? static_cast<double>(done_) / static_cast<double>(total_) : 1;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   const double rate = seconds > 0 ? static_cast<double>(done_) / seconds : 0;
-  std::string figures =
-      format("%3.0f%%  %s of %s  %s/s", share * 100, human_bytes(done_).c_str(),
-             human_bytes(total_).c_str(), human_bytes(static_cast<int64_t>(rate)).c_str());
+  std::string figures = format("%3.0f%%  %s of %s  %s/s", share * 100, amount(done_).c_str(),
+                               amount(total_).c_str(), amount(static_cast<int64_t>(rate)).c_str());
   if (done_ > 0 && done_ < total_) {
     const double left = seconds * static_cast<double>(total_ - done_) / static_cast<double>(done_);
     figures += format("  %.0f s left", left);

@@ -8,11 +8,13 @@
 
 namespace quire {
 
+enum class ProgressUnit : uint8_t { bytes, tokens };
+
 class ProgressBar {
  public:
-  explicit ProgressBar(std::string what);
+  explicit ProgressBar(std::string what, ProgressUnit unit = ProgressUnit::bytes);
 
-  // Bytes done and in all: shown with the rate and the time that is left. Draws at most ten times a
+  // Done and in all: shown with the rate and the time that is left. Draws at most ten times a
   // second.
   void update(int64_t done, int64_t total);
   // The last line: how much, and how fast. Nothing when update was never called.
@@ -22,8 +24,10 @@ class ProgressBar {
   using Clock = std::chrono::steady_clock;
 
   void draw(Clock::time_point now);
+  std::string amount(int64_t units) const;
 
   std::string what_;
+  ProgressUnit unit_;
   bool is_terminal_;
   Clock::time_point start_;
   Clock::time_point last_draw_;

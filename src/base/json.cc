@@ -38,7 +38,9 @@ class BoundedBuilder final : public nlohmann::json_sax<Json> {
 
   bool key(string_t& value) override {
     if (value.size() > limits_.key_bytes_max) return refuse("a key is too long");
-    if (!keys_.back().insert(value).second) return refuse("a key appears twice in one object");
+    if (!keys_.back().insert(value).second) {
+      return refuse("the key \"" + excerpt(value) + "\" appears twice in one object");
+    }
     key_ = std::move(value);
     return true;
   }
@@ -52,8 +54,8 @@ class BoundedBuilder final : public nlohmann::json_sax<Json> {
   Json take() { return std::move(root_); }
 
  private:
-  bool refuse(const char* reason) {
-    reason_ = reason;
+  bool refuse(std::string reason) {
+    reason_ = std::move(reason);
     return false;
   }
 

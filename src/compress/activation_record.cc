@@ -20,6 +20,10 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kChunkTokensMax = 2048;
+// Pieces of a text, and of one in how many the tokens are held out. Neighbours in a text are alike:
+// single tokens would flatter what was made of those beside them.
+constexpr size_t kPieceTokens = 256;
+constexpr size_t kHeldOutEach = 4;
 constexpr const char* kIdentityFile = "/calibration.json";
 constexpr size_t kIdentityBytesMax = size_t{1} << 20;
 
@@ -30,7 +34,8 @@ std::string layer_path(const std::string& dir, int64_t layer) {
 std::vector<TensorEntry> layer_arrays(const ModelShape& shape, int64_t n_tokens) {
   std::vector<TensorEntry> out = {
       {.name = "experts", .dtype = Dtype::i32, .shape = {n_tokens, shape.top_k}},
-      {.name = "inputs", .dtype = Dtype::bf16, .shape = {n_tokens, shape.hidden_size}}};
+      {.name = "inputs", .dtype = Dtype::bf16, .shape = {n_tokens, shape.hidden_size}},
+      {.name = "held_out", .dtype = Dtype::u8, .shape = {n_tokens, 1}}};
   for (TensorEntry& entry : out) {
     entry.bytes = size_of(entry.dtype) * entry.shape[0] * entry.shape[1];
   }
@@ -42,11 +47,23 @@ std::vector<TensorEntry> layer_arrays(const ModelShape& shape, int64_t n_tokens)
   return out;
 }
 
+// By token of all texts: 1 where it is held out.
+std::vector<uint8_t> held_out_tokens(const CalibrationTexts& texts) {
+  std::vector<uint8_t> out;
+  for (size_t text = 0; text < texts.size(); ++text) {
+    for (size_t i = 0; i < texts[text].size(); ++i) {
+      out.push_back((text + i / kPieceTokens) % kHeldOutEach == kHeldOutEach - 1 ? 1 : 0);
+    }
+  }
+  return out;
+}
+
 // Writes down what each mixture of the model is given, and passes it on.
 class Recorder final : public ForwardingBackend {
  public:
   static Result<std::unique_ptr<Recorder>> make(const std::string& dir,
-                                                const CalibratedModel& model, int64_t n_tokens);
+                                                const CalibratedModel& model,
+                                                const std::vector<uint8_t>& held_out);
 
   void moe_experts(const ops::MoeExperts& args) override {
     if (status_.ok()) status_ = write(args);
@@ -77,7 +94,9 @@ class Recorder final : public ForwardingBackend {
 };
 
 Result<std::unique_ptr<Recorder>> Recorder::make(const std::string& dir,
-                                                 const CalibratedModel& model, int64_t n_tokens) {
+                                                 const CalibratedModel& model,
+                                                 const std::vector<uint8_t>& held_out) {
+  const auto n_tokens = static_cast<int64_t>(held_out.size());
   std::unique_ptr<Recorder> out(new Recorder(model, layer_arrays(model.config.shape, n_tokens)));
   const std::string header = safetensors_header(out->arrays_);
   const int64_t bytes = out->arrays_.back().offset + out->arrays_.back().bytes;
@@ -86,6 +105,7 @@ Result<std::unique_ptr<Recorder>> Recorder::make(const std::string& dir,
     if (bank == nullptr) continue;
     OutputFile file = TRY(OutputFile::create(layer_path(dir, static_cast<int64_t>(i)), bytes));
     TRY_OK(file.write_at(0, std::as_bytes(std::span(header.data(), header.size()))));
+    TRY_OK(file.write_at(out->arrays_.back().offset, std::as_bytes(std::span(held_out))));
     out->layers_.push_back({.bank = bank, .file = std::move(file), .n_written = 0});
   }
   return out;
@@ -181,7 +201,8 @@ Status ActivationRecord::make(const std::string& dir, const std::string& identit
   fs::create_directories(dir, failed);
   if (failed) return unavailable(dir + ": cannot be made: " + failed.message());
   TRY_OK(check_disk(dir, activation_bytes(model.config.shape, n_tokens)));
-  const std::unique_ptr<Recorder> recorder = TRY(Recorder::make(dir, model, n_tokens));
+  const std::unique_ptr<Recorder> recorder =
+      TRY(Recorder::make(dir, model, held_out_tokens(texts)));
   const int64_t chunk_tokens = std::min(longest, kChunkTokensMax);
   const std::unique_ptr<Model> forward =
       TRY(make_model(model.config, model.weights, *recorder,
@@ -217,8 +238,10 @@ Result<ActivationRecord> ActivationRecord::open(const std::string& dir, const Mo
     };
     const auto experts = find("experts", Dtype::i32, shape.top_k);
     const auto inputs = find("inputs", Dtype::bf16, shape.hidden_size);
+    const auto held_out = find("held_out", Dtype::u8, 1);
     const auto end = index.tensors.end();
-    if (experts == end || inputs == end || experts->shape[0] != inputs->shape[0] ||
+    if (experts == end || inputs == end || held_out == end ||
+        experts->shape[0] != inputs->shape[0] || experts->shape[0] != held_out->shape[0] ||
         (layer > shape.n_dense_layers && experts->shape[0] != out.n_tokens_)) {
       return corruption(file.path() + ": is not what the experts of this model were given");
     }
@@ -226,22 +249,25 @@ Result<ActivationRecord> ActivationRecord::open(const std::string& dir, const Mo
     const std::byte* data = file.bytes().data();
     const auto* chosen = reinterpret_cast<const int32_t*>(data + experts->offset);
     const auto* rows = reinterpret_cast<const Bf16*>(data + inputs->offset);
+    const auto* flags = reinterpret_cast<const uint8_t*>(data + held_out->offset);
     out.layers_.emplace(layer, Layer{.file = std::move(file),
                                      .experts = view_of(chosen, out.n_tokens_, shape.top_k),
-                                     .inputs = view_of(rows, out.n_tokens_, shape.hidden_size)});
+                                     .inputs = view_of(rows, out.n_tokens_, shape.hidden_size),
+                                     .held_out = view_of(flags, out.n_tokens_)});
   }
   return out;
 }
 
-std::vector<int64_t> ActivationRecord::tokens_of(int64_t layer, int64_t expert) const {
-  std::vector<int64_t> out;
+ActivationRecord::ExpertTokens ActivationRecord::tokens_of(int64_t layer, int64_t expert) const {
+  ExpertTokens out;
   const auto at = layers_.find(layer);
   if (at == layers_.end()) return out;
   const View<const int32_t, 2>& experts = at->second.experts;
+  const View<const uint8_t, 1>& held_out = at->second.held_out;
   for (int64_t token = 0; token < n_tokens_; ++token) {
     for (int64_t k = 0; k < experts[1]; ++k) {
       if (experts(token, k) != expert) continue;
-      out.push_back(token);
+      (held_out(token) != 0 ? out.held_out : out.fit).push_back(token);
       break;
     }
   }

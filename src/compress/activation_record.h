@@ -4,7 +4,8 @@
 // Inputs, not their second moments: these would be hidden^2 numbers for every expert, which is 79
 // GB for a layer of Kimi K2; the inputs are 2 * hidden bytes a token and layer, and a job makes the
 // moments of its one expert out of them. A file a layer, safetensors: `experts` I32 [n_tokens,
-// top_k] and `inputs` BF16 [n_tokens, hidden]. docs/compress.md has the sizes.
+// top_k], `inputs` BF16 [n_tokens, hidden] and `held_out` U8 [n_tokens], 1 of tokens that judge
+// what the others made. docs/compress.md has the sizes.
 #pragma once
 
 #include <cstdint>
@@ -60,7 +61,11 @@ class ActivationRecord {
   int64_t n_tokens() const { return n_tokens_; }
 
   // Those that a layer sent to an expert, in order.
-  std::vector<int64_t> tokens_of(int64_t layer, int64_t expert) const;
+  struct ExpertTokens {
+    std::vector<int64_t> fit;
+    std::vector<int64_t> held_out;
+  };
+  ExpertTokens tokens_of(int64_t layer, int64_t expert) const;
 
   // out: [tokens.size(), hidden]. Errors: corruption, an input that is no finite number.
   Status read(int64_t layer, std::span<const int64_t> tokens, float* out) const;
@@ -68,8 +73,9 @@ class ActivationRecord {
  private:
   struct Layer {
     MappedFile file;
-    View<const int32_t, 2> experts;  // [n_tokens, top_k]
-    View<const Bf16, 2> inputs;      // [n_tokens, hidden]
+    View<const int32_t, 2> experts;   // [n_tokens, top_k]
+    View<const Bf16, 2> inputs;       // [n_tokens, hidden]
+    View<const uint8_t, 1> held_out;  // [n_tokens]
   };
 
   int64_t hidden_ = 0;

@@ -12,10 +12,11 @@ namespace quire {
 namespace {
 
 constexpr int64_t kTokensAtOnce = 256;
+constexpr size_t kHeldOutTokensMax = 1024;  // enough to judge by
 constexpr int64_t kTile = 16;
-// Of the diagonal's mean, as GPTQ's authors have it; ten times more where float32 finds no factor.
-constexpr double kDamping = 0.01;
-constexpr double kDampingMax = 1;
+// Of the diagonal's mean. GPTQ's authors take the first; the more, the nearer to rounding. Which is
+// best depends on how many tokens there were and on how much others are like them.
+constexpr double kDampings[] = {0.01, 0.1, 1};
 
 class CalibratedRun {
  public:
@@ -29,11 +30,11 @@ class CalibratedRun {
   const ExpertInput& input() const { return *at_.job.input; }
 
   Status read_transposed(const StoredMatrix& matrix, TransposedWeights* out);
-  Status add_tokens(std::span<const int64_t> tokens);
   void run_gates(int64_t n_tokens);
-  Result<bool> make_moments(std::span<const int64_t> tokens);
+  Result<std::span<const float>> read_inputs(std::span<const int64_t> tokens);
+  Status make_moments(const ActivationRecord::ExpertTokens& tokens);
   Result<OutputLoss> choose_codes();
-  double error_square() const;
+  void try_dampings(OutputLoss* loss);
   QuantisationError weight_error() const;
 
   const CalibratedJob& at_;
@@ -90,66 +91,81 @@ void CalibratedRun::run_gates(int64_t n_tokens) {
   }
 }
 
-Status CalibratedRun::add_tokens(std::span<const int64_t> tokens) {
-  const int64_t hidden = at_.activations.hidden();
+// [tokens.size(), n_in] of what the map is given, until the next call.
+Result<std::span<const float>> CalibratedRun::read_inputs(std::span<const int64_t> tokens) {
   const auto n = static_cast<int64_t>(tokens.size());
-  buffers_.tokens.resize(static_cast<size_t>(n * hidden));
+  buffers_.tokens.resize(static_cast<size_t>(n * at_.activations.hidden()));
   TRY_OK(at_.activations.read(input().layer, tokens, buffers_.tokens.data()));
-  if (input().is_inner()) {
-    run_gates(n);
-    buffers_.moments.add(buffers_.inner.data(), n);
-  } else {
-    buffers_.moments.add(buffers_.tokens.data(), n);
-  }
-  return {};
+  if (!input().is_inner()) return std::span<const float>(buffers_.tokens);
+  run_gates(n);
+  return std::span<const float>(buffers_.inner).first(static_cast<size_t>(n * at_.job.matrix.n_in));
 }
 
-// Whether there is a factor to work with.
-Result<bool> CalibratedRun::make_moments(std::span<const int64_t> tokens) {
+// And what is held out beside them.
+Status CalibratedRun::make_moments(const ActivationRecord::ExpertTokens& tokens) {
   const std::array<int64_t, 2> wanted = {input().layer, input().expert};
-  if (!input().is_inner() && buffers_.moments_of == wanted) return true;
+  if (!input().is_inner() && buffers_.moments_of == wanted) return {};
   buffers_.moments_of = {-1, -1};
   if (input().is_inner()) {
     TRY_OK(read_transposed(input().gate, &buffers_.gate));
     TRY_OK(read_transposed(input().up, &buffers_.up));
   }
-  for (double damping = kDamping; damping <= kDampingMax; damping *= 10) {
-    buffers_.moments.reset(at_.job.matrix.n_in);
-    for (size_t begin = 0; begin < tokens.size(); begin += kTokensAtOnce) {
-      TRY_OK(add_tokens(
-          tokens.subspan(begin, std::min<size_t>(kTokensAtOnce, tokens.size() - begin))));
+  const int64_t n_in = at_.job.matrix.n_in;
+  const auto each_block = [&](std::span<const int64_t> all, const auto& body) -> Status {
+    for (size_t begin = 0; begin < all.size(); begin += kTokensAtOnce) {
+      const size_t n = std::min<size_t>(kTokensAtOnce, all.size() - begin);
+      body(TRY(read_inputs(all.subspan(begin, n))), static_cast<int64_t>(n),
+           static_cast<int64_t>(begin));
     }
+    return {};
+  };
+  buffers_.moments.reset(n_in);
+  TRY_OK(each_block(tokens.fit, [&](std::span<const float> inputs, int64_t n, int64_t) {
+    buffers_.moments.add(inputs.data(), n);
+  }));
+  const std::span<const int64_t> held_out(tokens.held_out.data(),
+                                          std::min(kHeldOutTokensMax, tokens.held_out.size()));
+  const auto n_held_out = static_cast<int64_t>(held_out.size());
+  buffers_.held_out.resize(static_cast<size_t>(n_in * n_held_out));
+  TRY_OK(each_block(held_out, [&](std::span<const float> inputs, int64_t n, int64_t begin) {
+    transpose(inputs.data(), n, n_in, buffers_.held_out.data() + begin, n_held_out);
+  }));
+  if (!input().is_inner()) buffers_.moments_of = wanted;
+  return {};
+}
+
+// Leaves the codes whose outputs are nearest, of these and of those that `codes` holds.
+void CalibratedRun::try_dampings(OutputLoss* loss) {
+  std::swap(buffers_.best, buffers_.codes);
+  for (const double damping : kDampings) {
     if (!buffers_.moments.factor(damping)) continue;
-    if (!input().is_inner()) buffers_.moments_of = wanted;
-    return true;
+    round_int4_for(buffers_.moments, buffers_.weights, at_.group, &buffers_.carried,
+                   &buffers_.codes);
+    const double square = output_square(buffers_.held_out, buffers_.codes.error);
+    if (!(square < loss->kept)) continue;
+    loss->kept = square;
+    loss->damping = damping;
+    std::swap(buffers_.best, buffers_.codes);
   }
-  return false;
+  std::swap(buffers_.best, buffers_.codes);
 }
 
-double CalibratedRun::error_square() const {
-  double sum = 0;
-  for (const float error : buffers_.codes.error.values) {
-    sum += static_cast<double>(error) * static_cast<double>(error);
-  }
-  return sum;
-}
-
-// Rounds to nearest, then by GPTQ, and leaves the codes whose outputs are nearer.
 Result<OutputLoss> CalibratedRun::choose_codes() {
-  const std::vector<int64_t> tokens = at_.activations.tokens_of(input().layer, input().expert);
-  OutputLoss loss{.n_tokens = static_cast<int64_t>(tokens.size())};
-  const bool has_moments = !tokens.empty() && TRY(make_moments(tokens));
+  const ActivationRecord::ExpertTokens tokens =
+      at_.activations.tokens_of(input().layer, input().expert);
+  OutputLoss loss{.n_tokens = static_cast<int64_t>(tokens.fit.size() + tokens.held_out.size()),
+                  .n_held_out = static_cast<int64_t>(tokens.held_out.size())};
   TRY_OK(read_transposed(at_.job.matrix, &buffers_.weights));
   round_int4(buffers_.weights, at_.group, &buffers_.codes);
-  loss.rtn_weights = error_square();
-  if (!has_moments) return loss;
-  loss.output = output_square(buffers_.moments, buffers_.weights);
-  loss.rtn = output_square(buffers_.moments, buffers_.codes.error);
-  if (loss.n_tokens < kCalibrationTokensMin) return loss;
-  round_int4_for(buffers_.moments, buffers_.weights, at_.group, &buffers_.carried, &buffers_.codes);
-  loss.gptq = output_square(buffers_.moments, buffers_.codes.error);
-  loss.is_gptq = loss.gptq < loss.rtn;
-  if (!loss.is_gptq) round_int4(buffers_.weights, at_.group, &buffers_.codes);
+  for (const float error : buffers_.codes.error.values) {
+    loss.rtn_weights += static_cast<double>(error) * static_cast<double>(error);
+  }
+  if (tokens.held_out.empty()) return loss;
+  TRY_OK(make_moments(tokens));
+  loss.output = output_square(buffers_.held_out, buffers_.weights);
+  loss.rtn = output_square(buffers_.held_out, buffers_.codes.error);
+  loss.kept = loss.rtn;
+  if (has_enough_tokens(loss)) try_dampings(&loss);
   return loss;
 }
 

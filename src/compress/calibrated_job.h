@@ -18,9 +18,14 @@
 
 namespace quire {
 
-// An expert with fewer tokens is rounded to nearest: what a few tokens do not tell about the others
-// costs more than what they tell gains (docs/compress.md, "Calibration").
+// An expert that saw fewer tokens, or fewer that are held out, is rounded to nearest: there is
+// nothing to judge by.
 inline constexpr int64_t kCalibrationTokensMin = 64;
+inline constexpr int64_t kHeldOutTokensMin = 16;
+
+constexpr bool has_enough_tokens(const OutputLoss& loss) {
+  return loss.n_tokens >= kCalibrationTokensMin && loss.n_held_out >= kHeldOutTokensMin;
+}
 
 // One thread's working memory, used again from job to job. The moments stay: of the next map with
 // the same inputs they are the same.
@@ -30,7 +35,9 @@ struct CalibrationBuffers {
   TransposedWeights weights;
   TransposedWeights carried;
   Int4Codes codes;
-  TransposedWeights gate;  // of what makes the inputs of `down`
+  Int4Codes best;
+  std::vector<float> held_out;  // [n_in, tokens held out]; goes with the moments
+  TransposedWeights gate;       // of what makes the inputs of `down`
   TransposedWeights up;
   std::vector<float> tokens;             // [tokens at once, hidden]
   std::vector<float> transposed_tokens;  // [hidden, tokens at once]

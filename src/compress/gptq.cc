@@ -15,8 +15,8 @@ static_assert(kFitLanes == kProductLanes);
 
 // Inputs whose errors are carried on together to all before them.
 constexpr int64_t kInputsAtOnce = 128;
-// Rows of a matrix whose outputs are summed at a time.
-constexpr int64_t kRowsAtOnce = 64;
+// Tokens whose outputs are held at a time.
+constexpr int64_t kTokensAtOnce = 64;
 
 // Sixteen rows of one group: small enough for the first cache.
 struct Stripe {
@@ -167,40 +167,25 @@ void round_int4_for(const InputMoments& moments, const TransposedWeights& weight
   Rounding(moments, weights, group, carried, out).run();
 }
 
-double output_square(const InputMoments& moments, const TransposedWeights& rows) {
-  double outputs = 0;
-  double weights = 0;
-  TransposedWeights sums;
-  for (int64_t first = 0; first < rows.n_lanes; first += kRowsAtOnce) {
-    const int64_t n = std::min(kRowsAtOnce, rows.n_lanes - first);
-    sums.reset(rows.n_in, n);
-    // sums[j] = sum over i >= j of L[i, j] rows[i]
-    for (int64_t begin = 0; begin < rows.n_in; begin += kInputsAtOnce) {
-      const int64_t end = std::min(begin + kInputsAtOnce, rows.n_in);
-      add_products({.a = moments.row(begin),
-                    .b = rows.input(begin) + first,
-                    .c = sums.input(0),
-                    .a_stride = moments.n_in(),
-                    .b_stride = rows.n_lanes,
-                    .c_stride = n,
-                    .n_terms = end - begin,
-                    .n_rows = begin,
-                    .n_columns = n});
-      for (int64_t i = begin; i < end; ++i) {
-        const float* row = rows.input(i) + first;
-        for (int64_t j = begin; j <= i; ++j) {
-          for (int64_t lane = 0; lane < n; ++lane) {
-            sums.input(j)[lane] += moments.row(i)[j] * row[lane];
-          }
-        }
-      }
-    }
-    for (const float sum : sums.values)
-      outputs += static_cast<double>(sum) * static_cast<double>(sum);
+double output_square(const std::vector<float>& inputs, const TransposedWeights& rows) {
+  const int64_t n_tokens = static_cast<int64_t>(inputs.size()) / rows.n_in;
+  std::vector<float> outputs;
+  double sum = 0;
+  for (int64_t first = 0; first < n_tokens; first += kTokensAtOnce) {
+    const int64_t n = std::min(kTokensAtOnce, n_tokens - first);
+    outputs.assign(static_cast<size_t>(n * rows.n_lanes), 0.0F);
+    add_products({.a = inputs.data() + first,
+                  .b = rows.input(0),
+                  .c = outputs.data(),
+                  .a_stride = n_tokens,
+                  .b_stride = rows.n_lanes,
+                  .c_stride = rows.n_lanes,
+                  .n_terms = rows.n_in,
+                  .n_rows = n,
+                  .n_columns = rows.n_lanes});
+    for (const float y : outputs) sum += static_cast<double>(y) * static_cast<double>(y);
   }
-  for (const float weight : rows.values)
-    weights += static_cast<double>(weight) * static_cast<double>(weight);
-  return std::max(outputs - moments.lambda() * weights, 0.0);
+  return sum;
 }
 
 }  // namespace quire

@@ -44,7 +44,7 @@ void round_int4(const TransposedWeights& weights, int64_t group, Int4Codes* out)
 void round_int4_for(const InputMoments& moments, const TransposedWeights& weights, int64_t group,
                     TransposedWeights* carried, Int4Codes* out);
 
-// sum over rows of d H d^T, d = `rows`: how much of them there is in the outputs.
-double output_square(const InputMoments& moments, const TransposedWeights& rows);
+// sum of y^2 of the outputs y = rows x, over tokens: `inputs` is [n_in, n_tokens], n_in of `rows`.
+double output_square(const std::vector<float>& inputs, const TransposedWeights& rows);
 
 }  // namespace quire

@@ -20,13 +20,13 @@ void InputMoments::reset(int64_t n_in) {
   CHECK(n_in > 0 && n_in % kProductLanes == 0);
   n_in_ = n_in;
   lambda_ = 0;
-  values_.assign(static_cast<size_t>(n_in * n_in), 0.0F);
+  moments_.assign(static_cast<size_t>(n_in * n_in), 0.0F);
 }
 
 void InputMoments::add(const float* x, int64_t n_tokens) {
   add_products({.a = x,
                 .b = x,
-                .c = values_.data(),
+                .c = moments_.data(),
                 .a_stride = n_in_,
                 .b_stride = n_in_,
                 .c_stride = n_in_,
@@ -53,6 +53,7 @@ bool InputMoments::factor_block(int64_t begin, int64_t end) {
 }
 
 bool InputMoments::factor(double damping) {
+  factor_ = moments_;
   double trace = 0;
   for (int64_t i = 0; i < n_in_; ++i) trace += static_cast<double>(row(i)[i]);
   lambda_ = static_cast<float>(damping * trace / static_cast<double>(n_in_));

@@ -30,7 +30,7 @@ constexpr const char* kPlanFile = "/plan.json";
 constexpr size_t kPlanBytesMax = size_t{16} << 20;
 constexpr size_t kRecordBytesMax = size_t{256} << 20;
 constexpr size_t kWeightFields = 6;
-constexpr size_t kOutputFields = 6;
+constexpr size_t kOutputFields = 7;
 
 // Numbers in order: of the weights, and where it was calibrated of the outputs.
 Json to_json(const TensorLoss& loss) {
@@ -38,9 +38,9 @@ Json to_json(const TensorLoss& loss) {
   Json out = {w.error, w.weight, w.value, w.worst, w.worst_row, w.worst_group};
   if (!loss.outputs) return out;
   const OutputLoss& o = *loss.outputs;
-  for (const double x : {o.output, o.rtn, o.gptq, o.rtn_weights}) out.push_back(x);
+  for (const double x : {o.output, o.rtn, o.kept, o.rtn_weights, o.damping}) out.push_back(x);
   out.push_back(o.n_tokens);
-  out.push_back(o.is_gptq ? 1 : 0);
+  out.push_back(o.n_held_out);
   return out;
 }
 
@@ -60,11 +60,12 @@ std::optional<TensorLoss> read_loss(const Json& json) {
                              .worst_group = json[5].get<int64_t>()},
                  .outputs = std::nullopt};
   if (json.size() == kWeightFields) return out;
-  out.outputs = OutputLoss{.n_tokens = json[10].get<int64_t>(),
-                           .is_gptq = json[11].get<int64_t>() != 0,
+  out.outputs = OutputLoss{.n_tokens = json[11].get<int64_t>(),
+                           .n_held_out = json[12].get<int64_t>(),
+                           .damping = json[10].get<double>(),
                            .output = json[6].get<double>(),
                            .rtn = json[7].get<double>(),
-                           .gptq = json[8].get<double>(),
+                           .kept = json[8].get<double>(),
                            .rtn_weights = json[9].get<double>()};
   return out;
 }
@@ -200,7 +201,7 @@ Result<std::optional<std::vector<TensorLoss>>> ProgressRecord::read_shard(
   std::vector<TensorLoss> losses;
   for (const Json& entry : record) {
     const std::optional<TensorLoss> loss = read_loss(entry);
-    if (!loss) return corruption(path + ": an entry is not of six or twelve numbers");
+    if (!loss) return corruption(path + ": an entry is not of six or thirteen numbers");
     losses.push_back(*loss);
   }
   return Found(std::move(losses));

@@ -11,7 +11,10 @@ namespace quire {
 namespace {
 
 Json calibration_json(const OutputLoss& outputs, double weight_square) {
-  Json out = {{"tokens", outputs.n_tokens}, {"method", outputs.is_gptq ? "gptq" : "rtn"}};
+  Json out = {{"tokens", outputs.n_tokens},
+              {"held_out", outputs.n_held_out},
+              {"method", outputs.is_gptq() ? "gptq" : "rtn"}};
+  if (outputs.is_gptq()) out["damping"] = outputs.damping;
   if (outputs.output > 0) {
     out["output_error"] = outputs.kept_relative();
     out["rtn_output_error"] = outputs.rtn_relative();
@@ -97,17 +100,16 @@ std::optional<CalibrationTotal> total_calibration(
       if (!loss.outputs) continue;
       const OutputLoss& one = *loss.outputs;
       if (!out) out = CalibrationTotal{.tokens_least = one.n_tokens};
-      const bool has_enough = one.n_tokens >= kCalibrationTokensMin;
-      out->n_calibrated += one.is_gptq ? 1 : 0;
+      const bool has_enough = has_enough_tokens(one);
+      out->n_calibrated += one.is_gptq() ? 1 : 0;
       out->n_too_few += has_enough ? 0 : 1;
-      out->n_not_better += has_enough && !one.is_gptq ? 1 : 0;
+      out->n_not_better += has_enough && !one.is_gptq() ? 1 : 0;
       out->tokens_least = std::min(out->tokens_least, one.n_tokens);
       out->outputs.output += one.output;
       out->outputs.rtn += one.rtn;
-      out->outputs.gptq += one.is_gptq ? one.gptq : one.rtn;
+      out->outputs.kept += one.kept;
     }
   }
-  if (out) out->outputs.is_gptq = true;
   return out;
 }
 

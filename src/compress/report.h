@@ -16,7 +16,7 @@ struct CalibrationTotal {
   int64_t n_too_few = 0;     // to nearest, for want of tokens
   int64_t n_not_better = 0;  // to nearest, because GPTQ's outputs were no nearer
   int64_t tokens_least = 0;  // of a tensor
-  OutputLoss outputs;        // of all together; `gptq` is of what was written
+  OutputLoss outputs;        // of all together
 };
 
 // Nothing of a plan that does not calibrate.
@@ -38,8 +38,9 @@ std::vector<ConversionTotal> total_by_conversion(
 
 // {"format", "group_size", "bytes_before", "bytes_after", "totals": [...], "tensors": [{"name",
 // "from", "to", "relative_error", "cosine", "worst_group": {"row", "group", "relative_error"}}]}. A
-// calibrated tensor has also "calibration": {"tokens", "method", "output_error", and of rounding to
-// nearest "rtn_output_error" and "rtn_relative_error"}, and the whole has it too.
+// calibrated tensor has also "calibration": {"tokens", "held_out", "method", "damping",
+// "output_error", and of rounding to nearest "rtn_output_error" and "rtn_relative_error"}, and the
+// whole has it too.
 Json report_json(const CompressPlan& plan, const std::vector<std::vector<TensorLoss>>& losses);
 
 // "BF16", "INT4", ...

@@ -185,13 +185,18 @@ def decode_int4(words, scales, group):
     return values * np.repeat(from_bf16(scales), group, -1)
 
 
-def factor(inputs):
-    """L of L L^T = inputs^T inputs + lambda I: term after term in float32."""
-    n = inputs.shape[1]
-    h = np.zeros((n, n), np.float32)
+def moments(inputs):
+    """inputs^T inputs, token after token in float32."""
+    h = np.zeros((inputs.shape[1],) * 2, np.float32)
     for token in inputs:
         h += np.outer(token, token)
-    h += np.float32(0.01 * sum(h.diagonal().tolist()) / n) * np.eye(n, dtype=np.float32)
+    return h
+
+
+def factor(h, damping):
+    """L of L L^T = h + lambda I, term after term in float32."""
+    n = len(h)
+    h = h + np.float32(damping * sum(h.diagonal().tolist()) / n) * np.eye(n, dtype=np.float32)
     for k in range(n):
         h[k, k:] /= np.sqrt(h[k, k])
         h[k + 1 :, k + 1 :] -= np.outer(h[k, k + 1 :], h[k, k + 1 :])
@@ -209,22 +214,39 @@ def gated(tokens, gate, up):
     return from_bf16(to_bf16(silu * sums[1]))
 
 
-def quantise_int4_for(weight, group, inputs):
-    """quantise_int4 by GPTQ, for the outputs that these inputs, [tokens, in], have."""
-    lower = factor(inputs)
+def round_int4_for(weight, group, lower):
+    """(values from -8 to 7, scales) by GPTQ: inputs from the last to the first."""
     n_out, n_in = weight.shape
     carried = np.zeros((n_in, n_out), np.float32)
     values, scales = np.zeros_like(weight), np.zeros((n_out, n_in // group), np.float32)
     for first in range(n_in - group, -1, -group):
         at = np.arange(first, first + group)
-        wanted = weight[:, at] + carried[at].T / lower[at, at]
-        scale = scales[:, first // group] = int4_scales(wanted)
+        scale = int4_scales(weight[:, at] + carried[at].T / lower[at, at])
+        scales[:, first // group] = scale
         for i in at[::-1]:
             wanted = weight[:, i] + carried[i] / lower[i, i]
             values[:, i] = nearest_int4(wanted * (np.float32(1) / scale))
-            error = weight[:, i] - values[:, i] * scale
-            carried[:i] += lower[i, :i, None] * error
-    return pack_int4(values), to_bf16(scales)
+            carried[:i] += lower[i, :i, None] * (weight[:, i] - values[:, i] * scale)
+    return values, scales
+
+
+def quantise_int4_for(weight, group, inputs, held_out):
+    """(words, BF16 bits of scales, damping): GPTQ at the damping whose outputs for the inputs that
+    are held out, [tokens, in], are nearest; rounding, and 0, when none are nearer than its."""
+
+    def off(words, scales):
+        error = weight.astype(np.float64) - decode_int4(words, scales, group)
+        return np.square(held_out.astype(np.float64) @ error.T).sum()
+
+    best = (*quantise_int4(weight, group), 0)
+    least = off(*best[:2])
+    h = moments(inputs)
+    for damping in (0.01, 0.1, 1):
+        values, scales = round_int4_for(weight, group, factor(h, damping))
+        found = pack_int4(values), to_bf16(scales)
+        if off(*found) < least:
+            best, least = (*found, damping), off(*found)
+    return best
 
 
 def quantise_fp8(weight):
