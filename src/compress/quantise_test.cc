@@ -91,6 +91,30 @@ TEST(Quantise, RowsDoNotDependOnEachOther) {
   EXPECT_DOUBLE_EQ(in_parts.error, error.error);
 }
 
+TEST(Quantise, Fp8CodesAreTheNearestOfEverySize) {
+  // Every code, what lies half way to the next and beside it, of both signs; the scale is 1.
+  std::vector<float> weights;
+  for (int code = 0; code < 0x7e; ++code) {
+    const float low = to_float(Fp8E4m3{static_cast<uint8_t>(code)});
+    const float high = to_float(Fp8E4m3{static_cast<uint8_t>(code + 1)});
+    const float middle = (low + high) / 2;
+    for (const float x : {low, std::nextafter(middle, low), middle, std::nextafter(middle, high)}) {
+      weights.push_back(x);
+      weights.push_back(-x);
+    }
+  }
+  weights.push_back(kFp8Max);
+  weights.resize(128 * 128, -kFp8Max);
+  std::vector<std::byte> codes(weights.size());
+  std::vector<std::byte> scales(sizeof(float));
+  QuantisationError error;
+  quantise_fp8(rows_of(weights, 128), codes.data(), scales.data(), &error);
+  ASSERT_EQ(load_le<float>(scales, 0), 1);
+  for (size_t i = 0; i < weights.size(); ++i) {
+    EXPECT_EQ(static_cast<uint8_t>(codes[i]), to_fp8_e4m3(weights[i]).bits) << weights[i];
+  }
+}
+
 TEST(Quantise, Fp8BlocksHaveTheirOwnScaleAndRaggedOnesToo) {
   const int64_t n_in = 200;
   std::vector<float> weights = draw(130 * n_in, 4);
