@@ -1,9 +1,9 @@
 #!/bin/bash
-# compress_evals.sh QUIRE OUT [SECONDS [WEIGHTS]]: what kimi-nano loses in every format and by every method of
-# `quire compress`, on a device: the full held-out sets with a BF16 and an FP8 cache, item by item
-# against BF16 and FP8 weights, and how far the distributions are from BF16's. Needs python3 with
-# numpy, regex and torch (the recipe's). Tables on stdout, the rest in OUT; what has not begun after
-# SECONDS is left out and said to be. WEIGHTS: only these, in one word; bf16 is the reference.
+# compress_evals.sh QUIRE OUT [SECONDS [WEIGHTS]]: what kimi-nano loses in every format and by every
+# method of `quire compress`, on a device: the full held-out sets with a BF16 and an FP8 cache, item
+# by item against BF16 and FP8 weights, and how far the distributions are from BF16's. Needs python3
+# with numpy, regex and torch (the recipe's). Tables on stdout, the rest in OUT; what has not begun
+# after SECONDS is left out and said to be. WEIGHTS: only these, in one word; bf16 is the reference.
 set -u
 quire=$(realpath "${1:?usage: compress_evals.sh QUIRE OUT [SECONDS]}")
 out=$(mkdir -p "${2:?}" && realpath "$2")

@@ -68,8 +68,8 @@ def undisturbed(command, n_in, out):
     print(
         f"undisturbed: {n_in / 1e9:.2f} GB in, {weight_bytes(out) / 1e9:.2f} GB out, "
         f"{seconds:.1f} s ({n_in / seconds / 1e9:.3f} GB/s), {usage.ru_utime:.1f} s in the program "
-        f"and {usage.ru_stime:.1f} s in the system ({n_in / core_seconds / 1e9:.3f} GB a second of a "
-        f"core), peak memory {usage.ru_maxrss / 1e3:.1f} MB",
+        f"and {usage.ru_stime:.1f} s in the system ({n_in / core_seconds / 1e9:.3f} GB a second of "
+        f"a core), peak memory {usage.ru_maxrss / 1e3:.1f} MB",
         flush=True,
     )
     return seconds
@@ -92,7 +92,8 @@ def kill_and_go_on(command, out, args, seconds, expected):
             continue
         ends += 1
         same = digest(out) == expected
-        print(f"whole after {kills} kills: {'the same bytes' if same else 'OTHER BYTES'}", flush=True)
+        found = "the same bytes" if same else "OTHER BYTES"
+        print(f"whole after {kills} kills: {found}", flush=True)
         if not same:
             return False
         if kills < args.kills:
