@@ -1,5 +1,6 @@
 #include "ops/kv_append.h"
 
+#include <cmath>
 #include <set>
 
 #include "backends.h"
@@ -54,6 +55,38 @@ TEST_P(KvAppendTest, WritesTheBytesOfTheFormatAndNoOthers) {
                       .rope = std::as_const(cache.rope).view()});
     EXPECT_TRUE(cache.pool_of(backend(), kv) == cache.pool);
   }
+}
+
+// Every significand of bfloat16 over every other, where quotients are normal in e4m3, denormal and
+// zero: what divides by a short cut divides right.
+TEST_P(KvAppendTest, DividesEverySignificand) {
+  Rng rng(24);
+  constexpr int32_t kSignificands = 128;
+  const std::vector<int> below{1, 9, 15};  // exponents of the largest value, by how much
+  const auto n = kSignificands * static_cast<int32_t>(below.size());
+  Cache cache(rng, {KvFormat::fp8_e4m3_584, 512, 64, 1, {{0, n}}});
+  const auto fill = [&](View<Bf16, 2> rows) {
+    for (int64_t t = 0; t < n; ++t) {
+      const int shift = below[static_cast<size_t>(t / kSignificands)];
+      for (int64_t i = 0; i < rows[1]; ++i) {
+        const auto of_value = static_cast<float>(kSignificands + i % kSignificands);
+        const float x = std::ldexp(of_value, -7 - shift - static_cast<int>(i / kSignificands));
+        rows(t, i) = to_bf16(i % 3 == 0 ? -x : x);
+      }
+      rows(t, 0) = to_bf16(static_cast<float>(kSignificands + t % kSignificands) / kSignificands);
+    }
+  };
+  fill(cache.latent.view());
+  fill(cache.rope.view());
+  const PagedKv kv = cache.on(backend());
+  append(backend(), cache, kv, {0, n});
+  append_reference({.kv = cache.host(),
+                    .tokens = {.row = std::as_const(cache.all_row).view(),
+                               .position = std::as_const(cache.all_position).view()},
+                    .layer = cache.layer,
+                    .latent = std::as_const(cache.latent).view(),
+                    .rope = std::as_const(cache.rope).view()});
+  EXPECT_TRUE(cache.pool_of(backend(), kv) == cache.pool);
 }
 
 // The controls of `quire eval` round e4m3 to fewer mantissa bits: every byte has zero low bits, and

@@ -12,10 +12,11 @@ namespace quire::cuda {
 
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kLatentThreads = 256;
+constexpr int kLatentWarps = kLatentThreads / kWarpSize;
+constexpr int kThreads = kLatentThreads + kWarpSize;  // and a warp for the shared key
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kKeyWarp = kWarps - 1;      // has the shared key beside some of the latent
-constexpr int kLatentMax = 2 * kThreads;  // values of a latent that the block holds, in pairs
+constexpr int kLatentMax = 2 * kLatentThreads;  // values of a latent that a block holds, in pairs
 constexpr int kSumWarps = kLatentMax / 8 / kWarpSize;  // that add up eight values a thread
 constexpr int kQueryMax = 8 * kThreads;                // values of a query, in append_latent
 constexpr int kValuesMax = 1024;                       // of a token's row there
@@ -111,6 +112,44 @@ __device__ uint8_t drop_bits(uint8_t x, int bits) {
   return static_cast<uint8_t>((x & 0x80U) | min(rounded & ~(unit - 1), largest));
 }
 
+// Division of a row's values by its scale with the bits of an IEEE division, and without its branch
+// a value: the reciprocal once, then a quotient and its correction. Checked for every pair of
+// significands of value and amax, quotients down to 2^-12 (less is a zero in e4m3, corrected or
+// not) and a reciprocal that begins off by up to two last places; rows of scales near the ends of
+// float32 divide.
+class RowScale {
+ public:
+  // Of a row whose largest magnitude is `amax`, a bfloat16.
+  __device__ explicit RowScale(float amax) {
+    is_plain_ = amax >= 0x1p-80F && amax <= 0x1p80F;
+    if (!is_plain_) {
+      scale_ = e4m3_scale(amax);
+      return;
+    }
+    constexpr float kInverse = 1.0F / kFp8Max;
+    const float guess = amax * kInverse;
+    scale_ = __fmaf_rn(__fmaf_rn(-kFp8Max, guess, amax), kInverse, guess);
+    float inverse;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(inverse) : "f"(scale_));
+    inverse_ = __fmaf_rn(__fmaf_rn(-scale_, inverse, 1.0F), inverse, inverse);
+  }
+
+  __device__ float value() const { return scale_; }
+  __device__ uint8_t cast(float x) const { return to_e4m3(over(x)); }
+
+ private:
+  __device__ float over(float x) const {
+    if (!is_plain_) return __fdiv_rn(x, scale_);
+    const float guess = x * inverse_;
+    const float quotient = __fmaf_rn(__fmaf_rn(-scale_, guess, x), inverse_, guess);
+    return copysignf(quotient, x);  // of a zero, too
+  }
+
+  float scale_;
+  float inverse_ = 0;
+  bool is_plain_;
+};
+
 // One part of a token, by all threads of the block. Returns the scale of its values.
 __device__ float cast_part(const bf16* x, int n, int bits_dropped, uint8_t* out) {
   __shared__ float shared[kWarps];
@@ -123,11 +162,11 @@ __device__ float cast_part(const bf16* x, int n, int bits_dropped, uint8_t* out)
   if (lane_of_thread() == 0) shared[warp_of_thread()] = amax;
   __syncthreads();
   for (int warp = 0; warp < kWarps; ++warp) amax = fmaxf(amax, shared[warp]);
-  const float scale = e4m3_scale(amax);
+  const RowScale scale(amax);
   for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) {
-    out[i] = drop_bits(to_e4m3(__fdiv_rn(__bfloat162float(x[i]), scale)), bits_dropped);
+    out[i] = drop_bits(scale.cast(__bfloat162float(x[i])), bits_dropped);
   }
-  return scale;
+  return scale.value();
 }
 
 template <class Guard>
@@ -175,7 +214,7 @@ __device__ void store_row(const Destination<Guard>& to, int64_t token, const bf1
   }
 }
 
-// One token a block. Grid n_tokens, 256 threads, 32 bytes of shared memory. Moves 1,152 + 584
+// One token a block. Grid n_tokens, 288 threads, 36 bytes of shared memory. Moves 1,152 + 584
 // bytes (FP8) or 2 * 1,152 (BF16) a token of 512 + 64 values: bound by the launch.
 template <class Guard>
 __global__ __launch_bounds__(kThreads) void kv_append_kernel(
@@ -186,85 +225,108 @@ __global__ __launch_bounds__(kThreads) void kv_append_kernel(
   store_row(p.to, token, p.latent + token * p.latent_stride, p.rope + token * p.rope_stride);
 }
 
-__device__ float amax_of(uint32_t pair) {
+// The largest magnitude of the warp's pairs, without NaN.
+__device__ float amax_of_warp(uint32_t pair) {
   const float2 value = floats_of(pair);
-  return fmaxf(fabsf(value.x), fabsf(value.y));
+  const float most = fmaxf(fmaxf(0, fabsf(value.x)), fabsf(value.y));
+  return __uint_as_float(__reduce_max_sync(kFullWarp, __float_as_uint(most)));
 }
 
 // Two e4m3, the first in the low byte.
-__device__ uint16_t cast_pair(uint32_t pair, float scale, int bits_dropped) {
+__device__ uint16_t cast_pair(uint32_t pair, const RowScale& scale, int bits_dropped) {
   const float2 value = floats_of(pair);
-  const uint32_t low = drop_bits(to_e4m3(__fdiv_rn(value.x, scale)), bits_dropped);
-  const uint32_t high = drop_bits(to_e4m3(__fdiv_rn(value.y, scale)), bits_dropped);
+  const uint32_t low = drop_bits(scale.cast(value.x), bits_dropped);
+  const uint32_t high = drop_bits(scale.cast(value.y), bits_dropped);
   return static_cast<uint16_t>(low | high << 8);
 }
 
-// What the warps of append_registers tell each other.
+// What the warps of a latent tell each other.
 struct RowExchange {
   float sum[kSumWarps];
-  alignas(16) float amax[kWarps];
+  alignas(16) float amax[kLatentWarps];
 };
 
+__device__ void latent_sync() { asm volatile("bar.sync 1, %0;" ::"n"(kLatentThreads) : "memory"); }
+
 // append_latent's row of the cache where all of it fits registers: a pair of the latent a thread,
-// and a pair of the key a lane of the last warp. Where it goes, whether it may and the angles of
-// the key are looked up ahead of its turn: a step's inputs and the mirror were there before the
-// first kernel of the model began (pointwise/copy_rows.cu, embed), and the weights of a layer have
-// swept them from the caches since the layer before.
+// and by the last warp, which nobody waits for, a pair of the key a lane. Where it goes, whether it
+// may and the angles of the key are looked up ahead of its turn: a step's inputs and the mirror
+// were there before the first kernel of the model began (pointwise/copy_rows.cu, embed), and the
+// weights of a layer have swept them from the caches since the layer before.
 template <class Guard>
-__device__ void append_registers(const LatentParams<Guard>& p, int64_t token,
-                                 RowExchange* exchange) {
+__device__ void append_latent_part(const LatentParams<Guard>& p, int64_t token,
+                                   RowExchange* exchange) {
   const PagedBlocks& kv = p.to.kv;
   const auto thread = static_cast<int>(threadIdx.x);
   const int lane = lane_of_thread();
   const bool has_latent = 2 * thread < kv.latent_dim;
-  const bool has_key = warp_of_thread() == kKeyWarp && lane < p.tables.n_pairs;
   const uint32_t weight = has_latent ? reinterpret_cast<const uint32_t*>(p.kv_a_norm)[thread] : 0;
   const Entry at = entry_of(p.to, token);
   const auto seen = p.to.guard.look(at);
-  const int64_t angle = has_key ? table_row(p.tables, token) + lane : 0;
-  const float cos = has_key ? p.tables.cos[angle] : 0;
-  const float sin = has_key ? p.tables.sin[angle] : 0;
   wait_for_earlier_kernels();
   const bf16* kv_a = p.kv_a + token * p.kv_a_stride;
   const uint4 vector = load_vector(kv_a, kv.latent_dim);  // for the sum, in the order of `norm`
   uint32_t latent = has_latent ? reinterpret_cast<const uint32_t*>(kv_a)[thread] : 0;
-  uint32_t key = has_key ? reinterpret_cast<const uint32_t*>(kv_a + kv.latent_dim)[lane] : 0;
   if (warp_of_thread() < kSumWarps) {
     const float sum = warp_sum(sum_of_squares(vector));
     if (lane == 0) exchange->sum[warp_of_thread()] = sum;
   }
-  if (has_key) rotate_in_place(reinterpret_cast<bf16*>(&key), cos, sin);
-  __syncthreads();
+  latent_sync();
   float sum = exchange->sum[0];
   for (int warp = 1; warp < kSumWarps; ++warp) sum += exchange->sum[warp];
-  const float factor = norm_factor(sum, kv.latent_dim, p.eps);
-  latent = scale_pair(latent, weight, factor);
-
+  latent = scale_pair(latent, weight, norm_factor(sum, kv.latent_dim, p.eps));
   const int64_t row = int64_t{at.slot} * kv.values();
   if (kv.format == KvFormat::bf16) {
     if (!at.is_inside) return;
     if (!p.to.guard.allows(at, seen)) return;
     bf16* out = reinterpret_cast<bf16*>(kv.block(at.page)) + row;
     if (has_latent) reinterpret_cast<uint32_t*>(out)[thread] = latent;
-    if (has_key) reinterpret_cast<uint32_t*>(out + kv.latent_dim)[lane] = key;
     return;
   }
-  float amax = warp_max(amax_of(latent));
-  if (lane == 0) exchange->amax[warp_of_thread()] = amax;
-  const float key_scale = e4m3_scale(warp_max(amax_of(key)));
-  __syncthreads();
+  const float of_warp = amax_of_warp(latent);
+  if (lane == 0) exchange->amax[warp_of_thread()] = of_warp;
+  latent_sync();
   if (!at.is_inside) return;
   if (!p.to.guard.allows(at, seen)) return;
-  for (int warp = 0; warp < kWarps; ++warp) amax = fmaxf(amax, exchange->amax[warp]);
-  const float scale = e4m3_scale(amax);
+  float amax = 0;
+  for (const float of_other : exchange->amax) amax = fmaxf(amax, of_other);
+  const RowScale scale(amax);
   auto* out = reinterpret_cast<uint8_t*>(kv.block(at.page)) + row;
-  const int bits = p.to.bits_dropped;
-  if (has_latent) reinterpret_cast<uint16_t*>(out)[thread] = cast_pair(latent, scale, bits);
-  if (has_key) {
-    reinterpret_cast<uint16_t*>(out + kv.latent_dim)[lane] = cast_pair(key, key_scale, bits);
-    if (lane == 0) scales_of(kv, at)[1] = key_scale;
+  if (has_latent) {
+    reinterpret_cast<uint16_t*>(out)[thread] = cast_pair(latent, scale, p.to.bits_dropped);
   }
-  if (thread == 0) scales_of(kv, at)[0] = scale;
+  if (thread == 0) scales_of(kv, at)[0] = scale.value();
+}
+
+template <class Guard>
+__device__ void append_key_part(const LatentParams<Guard>& p, int64_t token) {
+  const PagedBlocks& kv = p.to.kv;
+  const int lane = lane_of_thread();
+  const bool has_key = lane < p.tables.n_pairs;
+  const Entry at = entry_of(p.to, token);
+  const auto seen = p.to.guard.look(at);
+  const int64_t angle = has_key ? table_row(p.tables, token) + lane : 0;
+  const float cos = has_key ? p.tables.cos[angle] : 0;
+  const float sin = has_key ? p.tables.sin[angle] : 0;
+  wait_for_earlier_kernels();
+  const bf16* from = p.kv_a + token * p.kv_a_stride + kv.latent_dim;
+  uint32_t key = has_key ? reinterpret_cast<const uint32_t*>(from)[lane] : 0;
+  if (!at.is_inside) return;
+  if (!p.to.guard.allows(at, seen)) return;
+  if (has_key) rotate_in_place(reinterpret_cast<bf16*>(&key), cos, sin);
+  std::byte* const block = kv.block(at.page);
+  const int64_t first = int64_t{at.slot} * kv.values() + kv.latent_dim;
+  if (kv.format == KvFormat::bf16) {
+    bf16* out = reinterpret_cast<bf16*>(block) + first;
+    if (has_key) reinterpret_cast<uint32_t*>(out)[lane] = key;
+    return;
+  }
+  const RowScale scale(amax_of_warp(key));
+  auto* out = reinterpret_cast<uint8_t*>(block) + first;
+  if (has_key) {
+    reinterpret_cast<uint16_t*>(out)[lane] = cast_pair(key, scale, p.to.bits_dropped);
+  }
+  if (lane == 0) scales_of(kv, at)[1] = scale.value();
 }
 
 // The same for any shape.
@@ -301,7 +363,7 @@ __device__ void norm_query(const LatentParams<Guard>& p, int64_t token, float* s
 }
 
 // One token's query, or one token's row of the cache, a block. Grid (n_tokens, 2), or (n_tokens, 1)
-// without a query; 256 threads, 2 KB of shared memory. Moves 4 * q_dim bytes for a query, and what
+// without a query; 288 threads, 2 KB of shared memory. Moves 4 * q_dim bytes for a query, and what
 // kv_append moves: bound by the launch.
 template <class Guard>
 __global__ __launch_bounds__(kThreads) void append_latent_kernel(
@@ -313,7 +375,11 @@ __global__ __launch_bounds__(kThreads) void append_latent_kernel(
   if (blockIdx.y == 1) {
     norm_query(p, token, sums);
   } else if (p.row_in_registers) {
-    append_registers(p, token, &exchange);
+    if (warp_of_thread() < kLatentWarps) {
+      append_latent_part(p, token, &exchange);
+    } else {
+      append_key_part(p, token);
+    }
   } else {
     append_values(p, token, sums);
   }

@@ -108,7 +108,6 @@ __device__ inline void convert_query(std::byte* row) {
 #pragma unroll
   for (int i = 0; i < kWords; ++i) words[kWarpSize * i] = to_f16(pair[i], power);
   if (lane_of_thread() == 0) words[kWords * kWarpSize] = __float_as_uint(power_of_two(-exponent));
-  fence_async_proxy();  // before a page is copied over it
 }
 
 // Operand B for the order in which score_tokens numbers the 16 values of a step. FP8: a lane's 16

@@ -254,8 +254,9 @@ __device__ void write_sums(const Params& p, const Part& part, int head_group, fl
   if (p.plan.cut == Cut::even) {
     group_sync(0);
     if (thread == 0) {
-      __threadfence();
-      atomicAdd(tickets_of(p, part.of_token, head_group), 1);
+      ::cuda::atomic_ref<int32_t, ::cuda::thread_scope_device> arrived(
+          *tickets_of(p, part.of_token, head_group));
+      arrived.fetch_add(1, ::cuda::memory_order_release);
     }
   }
 }
@@ -324,6 +325,7 @@ __device__ void consume(const Params& p, Shared<kFormat>& s, const Share& share,
         both_groups_sync();
       }
       load_query<kFormat>(rows, p.factor, &query);
+      if constexpr (kFormat != KvFormat::bf16) fence_async_proxy();  // before a page is copied over
       leave_query(&s.empty[turn.stage]);
       turn.next();
     }

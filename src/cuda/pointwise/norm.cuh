@@ -40,7 +40,7 @@ __device__ inline uint4 combine(uint4 x, uint4 y, const Op& op) {
 
 __device__ inline float norm_factor(float sum, int64_t dim, float eps) {
   const float mean = __fdiv_rn(sum, static_cast<float>(dim));
-  return __fdiv_rn(1.0F, __fsqrt_rn(mean + eps));
+  return __frcp_rn(__fsqrt_rn(mean + eps));
 }
 
 // All threads of the block get the sum. `shared` holds kNormWarpsMax values, used by this alone.
