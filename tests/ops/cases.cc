@@ -351,6 +351,13 @@ std::vector<MoeCase> moe_cases() {
   for (const int64_t n_tokens : {8, 17, 33, 64}) {
     out.push_back({n_tokens, 512, 64, 5, 2, int4, 32, Activation::bf16, 64, bf16});
   }
+  // As many experts as make whole groups of tiles the pieces of a decode step, with few rows and
+  // many.
+  for (const int64_t n_tokens : {9, 40, 64}) {
+    out.push_back({n_tokens, 320, 256, 60, 8, int4, 32, Activation::bf16, 256, bf16});
+    out.push_back({n_tokens, 320, 256, 60, 8, fp8, 0, Activation::bf16, 256, fp8});
+    out.push_back({n_tokens, 320, 200, 60, 8, bf16, 0, Activation::bf16, 64, int4});
+  }
   out.push_back({150, 320, 72, 3, 2, fp8, 0, rounded, 40, bf16});
   out.push_back({150, 320, 96, 3, 2, int4, 32, Activation::bf16, 40, fp8});
   out.push_back({150, 328, 72, 9, 2, bf16, 0, Activation::bf16, 64, bf16});

@@ -175,11 +175,9 @@ TEST_P(InvarianceTest, AbsorbedProducts) {
   }
 }
 
-TEST_P(InvarianceTest, RouteAndExperts) {
+void expect_same_bits_in_any_batch(Backend& first, Backend& batched, const MoeCase& c) {
   Rng rng(64);
-  const int64_t n_tokens = 130;
-  const MoeCase c{n_tokens,          96, 48, 8, 3, WeightFormat::bf16, 0, Activation::bf16, 32,
-                  WeightFormat::bf16};
+  const int64_t n_tokens = c.n_tokens;
   Experts weights(rng, c);
   const auto x = filled(rng, Values::normal, HostArray<Bf16, 2>(n_tokens, c.hidden));
   const auto scores = filled(rng, Values::normal, HostArray<float, 2>(n_tokens, c.n_experts));
@@ -200,13 +198,30 @@ TEST_P(InvarianceTest, RouteAndExperts) {
                                .x = x_on.constant(),
                                .experts = experts.constant(),
                                .weights = shares.constant(),
-                               .bank = bank.get()});
+                               .bank = bank.get(),
+                               .activation = c.activation});
     return out.download(backend);
   };
-  const HostArray<Bf16, 2> all = run(first(), 0, n_tokens);
-  EXPECT_TRUE(same_bits(run(backend(), 0, n_tokens), all));
+  const HostArray<Bf16, 2> all = run(first, 0, n_tokens);
+  EXPECT_TRUE(same_bits(run(batched, 0, n_tokens), all));
   for (const int64_t n : kBatches) {
-    EXPECT_TRUE(same_bits(run(backend(), n_tokens - n, n), rows_of(all, n_tokens - n, n))) << n;
+    EXPECT_TRUE(same_bits(run(batched, n_tokens - n, n), rows_of(all, n_tokens - n, n))) << n;
+  }
+}
+
+// Experts with few rows and with many, by kernels that take them in different pieces.
+TEST_P(InvarianceTest, RouteAndExperts) {
+  const int64_t n_tokens = 130;
+  for (const MoeCase& c : {MoeCase{n_tokens, 96, 48, 8, 3, WeightFormat::bf16, 0, Activation::bf16,
+                                   32, WeightFormat::bf16},
+                           MoeCase{n_tokens, 160, 256, 40, 8, WeightFormat::int4_group, 32,
+                                   Activation::bf16, 64, WeightFormat::bf16},
+                           MoeCase{n_tokens, 192, 72, 8, 3, WeightFormat::fp8_block128, 0,
+                                   Activation::bf16, 64, WeightFormat::int4_group},
+                           MoeCase{n_tokens, 320, 136, 24, 8, WeightFormat::fp8_block128, 0,
+                                   Activation::fp8_group128, 136, WeightFormat::fp8_block128}}) {
+    SCOPED_TRACE(describe(c));
+    expect_same_bits_in_any_batch(first(), backend(), c);
   }
 }
 

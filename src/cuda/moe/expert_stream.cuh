@@ -67,6 +67,8 @@ struct StepInput {
   }
 };
 
+inline constexpr uint32_t kMinus24 = 0xc1c0c1c0;  // twice, in bfloat16
+
 // acc += a step of kTiles tiles times eight tokens.
 template <int kTiles, int kPiece = 0>
 __device__ __forceinline__ void multiply_step(const PackedStep<WeightFormat::int4_group>* weights,
@@ -75,7 +77,6 @@ __device__ __forceinline__ void multiply_step(const PackedStep<WeightFormat::int
   using Step = PackedStep<WeightFormat::int4_group>;
   if constexpr (kPiece < Step::kPieces) {
     // Biased weights are cheaper to make; what the bias adds is the same for all rows.
-    constexpr uint32_t kMinus24 = 0xc1c0c1c0;
     constexpr MmaA kBias{kMinus24, kMinus24, kMinus24, kMinus24};
     const uint4& x = input.x[kPiece];
     TileSum bias = {0, 0, 0, 0};
@@ -126,28 +127,19 @@ __device__ __forceinline__ void multiply_step(const PackedStep<WeightFormat::bf1
   }
 }
 
-// The same for more tokens, whose inputs are read where they are needed.
-template <WeightFormat kFormat, int kColumns, int kPiece = 0>
+// The same of one tile for more tokens, whose inputs are read where they are needed: bit by bit
+// what multiply_step gives.
+template <WeightFormat kFormat, int kColumns>
 __device__ void multiply_wide(const PackedStep<kFormat>& weights, const ExpertInput& input,
                               const TokenColumns<kColumns>& columns, int step,
                               TileSum (&acc)[kColumns]) {
-  if constexpr (kPiece < PackedStep<kFormat>::kPieces) {
-    const int k = step * kStepInputs<kFormat> + 32 * kPiece;
-    uint4 x[kColumns];
 #pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      x[c] = load_input(input, columns.row[c], k + 8 * (lane_of_thread() % 4));
-    }
-    const auto piece = weights.template piece<kPiece>();
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      float2 scales{1.0F, 1.0F};
-      if constexpr (kFormat == WeightFormat::fp8_block128) {
-        scales = load_input_scales(input, {columns.row_of_sum(c, 0), columns.row_of_sum(c, 1)}, k);
-      }
-      multiply_piece<kFormat>(piece, x[c], scales, acc[c]);
-    }
-    multiply_wide<kFormat, kColumns, kPiece + 1>(weights, input, columns, step, acc);
+  for (int c = 0; c < kColumns; ++c) {
+    const int2 rows = kFormat == WeightFormat::fp8_block128
+                          ? int2{columns.row_of_sum(c, 0), columns.row_of_sum(c, 1)}
+                          : int2{};
+    multiply_step<1>(&weights, StepInput<kFormat>::load(input, columns.row[c], rows, step),
+                     &acc[c]);
   }
 }
 
