@@ -10,6 +10,7 @@
 #include "cuda/gemm/blas.h"
 #include "cuda/integrity/page_sealer.h"
 #include "cuda/kernels.h"
+#include "cuda/moe/moe_experts.h"
 
 namespace quire {
 
@@ -139,7 +140,8 @@ class CudaBackend final : public Backend {
     const cuda::Context& context = here();
     const int64_t sent = context.staging->sent();
     const uint64_t allocations = memory_.allocations();
-    const RecordingId recording{recordings_.add(calls)};
+    wants_shared_memory_ = false;
+    const RecordingId recording{recordings_.add(calls, [&] { return wants_shared_memory_; })};
     if (context.staging->sent() != sent || memory_.allocations() != allocations) {
       return unsupported("a recorded op copies from the host, or allocates");
     }
@@ -174,7 +176,10 @@ class CudaBackend final : public Backend {
     return cuda::attends_by_head(context_, args);
   }
   void moe_route(const ops::MoeRoute& args) override { cuda::moe_route(here(), args); }
-  void moe_experts(const ops::MoeExperts& args) override { cuda::moe_experts(here(), args); }
+  void moe_experts(const ops::MoeExperts& args) override {
+    wants_shared_memory_ = wants_shared_memory_ || cuda::experts_want_shared_memory(context_, args);
+    cuda::moe_experts(here(), args);
+  }
   void gather_rows(const ops::GatherRows& args) override { cuda::gather_rows(here(), args); }
   void open_step(const ops::OpenStep& args) override { cuda::open_step(here(), args); }
   void check_pages(const ops::CheckPages& args) override { cuda::check_pages(here(), args); }
@@ -197,6 +202,7 @@ class CudaBackend final : public Backend {
   cuda::Recordings recordings_;
   Buffer tickets_;
   cuda::Context context_;
+  bool wants_shared_memory_ = false;  // an op of what is recorded
 };
 
 }  // namespace

@@ -5,17 +5,36 @@
 
 namespace quire::cuda {
 
+namespace {
+
+void ask_for_shared_memory(const std::vector<cudaGraphNode_t>& nodes) {
+  for (cudaGraphNode_t node : nodes) {
+    cudaGraphNodeType type{};
+    CUDA_MUST(cudaGraphNodeGetType(node, &type));
+    if (type != cudaGraphNodeTypeKernel) continue;
+    cudaKernelNodeAttrValue value{};
+    value.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+    CUDA_MUST(cudaGraphKernelNodeSetAttribute(
+        node, cudaKernelNodeAttributePreferredSharedMemoryCarveout, &value));
+  }
+}
+
+}  // namespace
+
 Recordings::~Recordings() {
   for (cudaGraphExec_t graph : graphs_) CUDA_MUST(cudaGraphExecDestroy(graph));
 }
 
-int Recordings::add(const std::function<void()>& calls) {
+int Recordings::add(const std::function<void()>& calls, const std::function<bool()>& wants_shared) {
   CUDA_MUST(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
   calls();
   cudaGraph_t graph = nullptr;
   CUDA_MUST(cudaStreamEndCapture(stream_, &graph));
   size_t n_nodes = 0;
   CUDA_MUST(cudaGraphGetNodes(graph, nullptr, &n_nodes));
+  std::vector<cudaGraphNode_t> nodes(n_nodes);
+  CUDA_MUST(cudaGraphGetNodes(graph, nodes.data(), &n_nodes));
+  if (wants_shared()) ask_for_shared_memory(nodes);
   cudaGraphExec_t made = nullptr;
   CUDA_MUST(cudaGraphInstantiate(&made, graph, 0));
   CUDA_MUST(cudaGraphDestroy(graph));

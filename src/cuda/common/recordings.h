@@ -19,8 +19,11 @@ class Recordings {
   Recordings(const Recordings&) = delete;
   Recordings& operator=(const Recordings&) = delete;
 
-  // Captures what `calls` launches on the stream, without running it. Returns its number.
-  int add(const std::function<void()>& calls);
+  // Captures what `calls` launches on the stream, without running it. Returns its number. Then, if
+  // `wants_shared()`, every kernel of it asks for all of a multiprocessor's memory as shared
+  // memory: one that asks for it beside others that do not has to wait until a multiprocessor is
+  // empty.
+  int add(const std::function<void()>& calls, const std::function<bool()>& wants_shared);
   void replay(int number) const;
   // Kernels, copies and fills of one.
   int64_t nodes(int number) const { return n_nodes_[static_cast<size_t>(number)]; }

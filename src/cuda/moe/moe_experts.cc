@@ -3,6 +3,8 @@
 // A handful of tokens takes two launches of their own; few take the decode kernels, which give a
 // row the same bits in any batch, 64 a turn; many take those that work on tiles of tokens. A
 // deterministic context always takes the decode kernels.
+#include "cuda/moe/moe_experts.h"
+
 #include <algorithm>
 
 #include "base/bytes.h"
@@ -13,6 +15,7 @@
 #include "cuda/moe/expert_decode.h"
 #include "cuda/moe/expert_lists.h"
 #include "cuda/moe/expert_prefill.h"
+#include "cuda/moe/expert_ring.h"
 #include "cuda/moe/expert_sum.h"
 #include "cuda/moe/few_experts.h"
 #include "cuda/moe/input_order.h"
@@ -186,12 +189,20 @@ void run_decode(const Context& context, const ops::MoeExperts& args, const Exper
                       .n_tokens = static_cast<int>(args.x[0]),
                       .top_k = static_cast<int>(args.experts[1]),
                       .unit = 0};
-  launch_gate_up(context, params, n_pairs);
+  if (plan.by_ring) {
+    launch_ring_gate_up(context, params, n_pairs);
+  } else {
+    launch_gate_up(context, params, n_pairs);
+  }
   params.routed = down_side(context, args, m.routed);
   params.shared = down_side(context, args, m.shared);
   params.routed.partial = partial;
   params.shared.partial = partial + n_pairs * hidden;
-  launch_down(context, params);
+  if (plan.by_ring) {
+    launch_ring_down(context, params);
+  } else {
+    launch_down(context, params);
+  }
   sum_experts(context,
               ExpertSum<float>{.out = args.out,
                                .routed = partial,
@@ -292,17 +303,26 @@ void run_prefill(const Context& context, const ops::MoeExperts& args, const Expe
   }
 }
 
+ExpertsPlan plan_many(const Context& context, const ops::MoeExperts& args) {
+  const auto& bank = static_cast<const DeviceExpertBank&>(*args.bank);
+  return plan_experts({.n_tokens = args.x[0],
+                       .top_k = args.experts[1],
+                       .n_experts = bank.shape().n_experts,
+                       .hidden = bank.shape().hidden,
+                       .bits = batch_bits(context),
+                       .format = bank.routed().gate_up.format});
+}
+
 }  // namespace
+
+bool experts_want_shared_memory(const Context& context, const ops::MoeExperts& args) {
+  return !plan_few(context, args).fits && plan_many(context, args).by_ring;
+}
 
 void moe_experts(const Context& context, const ops::MoeExperts& args) {
   const FewExpertsPlan few = plan_few(context, args);
   if (few.fits) return run_few(context, args, few);
-  const ops::ExpertShape& shape = args.bank->shape();
-  const ExpertsPlan plan = plan_experts({.n_tokens = args.x[0],
-                                         .top_k = args.experts[1],
-                                         .n_experts = shape.n_experts,
-                                         .hidden = shape.hidden,
-                                         .bits = batch_bits(context)});
+  const ExpertsPlan plan = plan_many(context, args);
   if (plan.turn_tokens == 0) return run_prefill(context, args, plan);
   for (int64_t begin = 0; begin < args.x[0]; begin += plan.turn_tokens) {
     const int64_t n = std::min(plan.turn_tokens, args.x[0] - begin);

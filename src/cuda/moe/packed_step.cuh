@@ -5,6 +5,7 @@
 #include "cuda/common/reduce.cuh"
 #include "cuda/moe/packed_layout.h"
 #include "cuda/ptx/mma.cuh"
+#include "cuda/ptx/shared_address.cuh"
 
 namespace quire::cuda {
 
@@ -89,12 +90,17 @@ struct PackedStep<WeightFormat::int4_group> {
   __device__ uint32_t second_word() const {
     return kPiece % 2 == 0 ? values[kPiece / 2].y : values[kPiece / 2].w;
   }
+  // Of piece kFirst + i, where kFirst is even.
+  template <int kFirst>
+  __device__ static float2 scales_of(const uint4& scales, int i) {
+    const uint32_t low = kFirst == 0 ? scales.x : scales.y;
+    const uint32_t high = kFirst == 0 ? scales.z : scales.w;
+    return {__uint_as_float(i == 0 ? low << 16 : low & 0xffff0000U),
+            __uint_as_float(i == 0 ? high << 16 : high & 0xffff0000U)};
+  }
   template <int kPiece>
   __device__ float2 piece_scales() const {
-    const uint32_t low = kPiece < 2 ? scales.x : scales.y;
-    const uint32_t high = kPiece < 2 ? scales.z : scales.w;
-    return {__uint_as_float(kPiece % 2 == 0 ? low << 16 : low & 0xffff0000U),
-            __uint_as_float(kPiece % 2 == 0 ? high << 16 : high & 0xffff0000U)};
+    return scales_of<kPiece / 2 * 2>(scales, kPiece % 2);
   }
   template <int kPiece>
   __device__ Piece piece() const {
@@ -200,24 +206,21 @@ __device__ __forceinline__ PackedStep<kFormat> step_in_shared(const std::byte* s
   return out;
 }
 
-// acc += weights of a piece (32 inputs of 16 rows) times eight tokens.
-template <WeightFormat kFormat, class Piece>
-__device__ void multiply_piece(const Piece& piece, const uint4& x, float2 x_scale, TileSum& acc) {
-  if constexpr (kFormat == WeightFormat::bf16) {
-    mma_bf16(acc, piece.first, x.x, x.y);
-    mma_bf16(acc, piece.second, x.z, x.w);
-  } else {
-    TileSum part = {0, 0, 0, 0};
-    mma_bf16(part, piece.first, x.x, x.y);
-    mma_bf16(part, piece.second, x.z, x.w);
-    if constexpr (kFormat == WeightFormat::fp8_block128) {
-      part[0] *= x_scale.x;
-      part[1] *= x_scale.y;
-      part[2] *= x_scale.x;
-      part[3] *= x_scale.y;
-    }
-    fold(acc, part, piece.low, piece.high);
+// The same by its address in shared memory.
+template <WeightFormat kFormat>
+__device__ __forceinline__ PackedStep<kFormat> step_at(uint32_t step) {
+  const auto lane = static_cast<uint32_t>(lane_of_thread());
+  PackedStep<kFormat> out;
+  out.values[0] = load_shared_128(step + lane * 16);
+  out.values[1] = load_shared_128(step + 512 + lane * 16);
+  if constexpr (kFormat == WeightFormat::int4_group) {
+    out.scales = load_shared_128(step + kStepValueBytes + lane / 4 * 16);
   }
+  if constexpr (kFormat == WeightFormat::fp8_block128) {
+    const uint2 scales = load_shared_64(step + kStepValueBytes);
+    out.scales = {__uint_as_float(scales.x), __uint_as_float(scales.y)};
+  }
+  return out;
 }
 
 }  // namespace quire::cuda

@@ -13,6 +13,10 @@ constexpr int64_t kTurnTokens = 64;
 // Turns beat tiles up to here: a turn of 64 tokens in INT4 takes 0.29 ms, tiles take 0.8 ms for 256
 // to 1,024 tokens (H200, docs/kernels/experts.md).
 constexpr int64_t kTurnsTokens = 192;
+// INT4 passes through shared memory from here on, where so many experts are met that bytes under
+// way count for more than what the first-level cache keeps of their inputs
+// (docs/kernels/experts.md).
+constexpr int64_t kRingTokens = 24;
 constexpr int64_t kPartialBytes = int64_t{256} << 20;  // of partial sums (bf16) at once
 constexpr int64_t kUnitBlocks = 7;                     // four units of a tile of 7,168 outputs
 
@@ -37,6 +41,8 @@ ExpertsPlan plan_experts(const ExpertsShape& shape) {
   ExpertsPlan plan{};
   if (shape.bits == BatchBits::must_not || shape.n_tokens <= kTurnsTokens) {
     plan.turn_tokens = kTurnTokens;
+    plan.by_ring = shape.bits == BatchBits::may_differ && shape.n_tokens >= kRingTokens &&
+                   shape.format == WeightFormat::int4_group;
     return plan;
   }
   const int64_t n_pairs = shape.n_tokens * shape.top_k;

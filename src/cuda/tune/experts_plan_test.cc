@@ -37,6 +37,23 @@ TEST(ExpertsPlan, OneWayForEveryBatchWhereBitsMustNotDiffer) {
   }
 }
 
+TEST(ExpertsPlan, ManyTokensOfInt4PassThroughSharedMemory) {
+  for (ExpertsShape model : kModels) {
+    for (const WeightFormat format :
+         {WeightFormat::bf16, WeightFormat::fp8_block128, WeightFormat::int4_group}) {
+      const bool is_int4 = format == WeightFormat::int4_group;
+      model.format = format;
+      model.bits = BatchBits::may_differ;
+      EXPECT_FALSE(plan_experts(with_tokens(model, 16)).by_ring);
+      EXPECT_EQ(plan_experts(with_tokens(model, 32)).by_ring, is_int4);
+      EXPECT_EQ(plan_experts(with_tokens(model, 192)).by_ring, is_int4);
+      EXPECT_FALSE(plan_experts(with_tokens(model, 193)).by_ring);
+      model.bits = BatchBits::must_not;
+      EXPECT_FALSE(plan_experts(with_tokens(model, 64)).by_ring);
+    }
+  }
+}
+
 TEST(ExpertsPlan, LaunchesCoverAllOutputsInWhatIsClaimed) {
   for (const ExpertsShape& model : kModels) {
     for (int64_t n = 193; n <= kTokensMax; n += 61) {
