@@ -5,6 +5,7 @@
 #include "cuda/moe/expert_decode.h"
 #include "cuda/moe/expert_stream.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
+#include "cuda/tune/experts_plan.h"
 
 namespace quire::cuda {
 
@@ -265,8 +266,10 @@ constexpr int kGateUpSharedPercent = 25;  // two blocks' sums; the next size tha
 constexpr int kDownSharedPercent = 0;
 
 template <class Kernel>
-void prefer_shared(Kernel* kernel, int percent) {
-  CUDA_MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, percent));
+void prefer_shared(Kernel* kernel, int64_t n_tokens, int percent) {
+  CUDA_MUST(cudaFuncSetAttribute(
+      kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+      decode_asks_for_cache(n_tokens) ? percent : int{cudaSharedmemCarveoutDefault}));
 }
 
 LaunchShape persistent(const Context& context, int64_t n_units) {
@@ -282,12 +285,12 @@ void launch_gate_up(const Context& context, DecodeParams params, int64_t n_pairs
   params.unit = groups >= kBlocksPerSm * context.n_sms ? kGroupTiles : 1;
   const int64_t n_units =
       params.shared.weights.n_groups * int64_t{kGroupTiles} + groups * kGroupTiles / params.unit;
-  prefer_shared(gate_up_kernel, kGateUpSharedPercent);
+  prefer_shared(gate_up_kernel, params.n_tokens, kGateUpSharedPercent);
   launch(context.stream, persistent(context, n_units), gate_up_kernel, params);
 }
 
 void launch_down(const Context& context, const DecodeParams& params) {
-  prefer_shared(down_kernel, kDownSharedPercent);
+  prefer_shared(down_kernel, params.n_tokens, kDownSharedPercent);
   launch(context.stream, persistent(context, kBlocksPerSm * context.n_sms), down_kernel, params);
 }
 

@@ -54,6 +54,13 @@ TEST(ExpertsPlan, ManyTokensOfInt4PassThroughSharedMemory) {
   }
 }
 
+TEST(ExpertsPlan, FewTokensAskForTheFirstLevelCache) {
+  EXPECT_TRUE(decode_asks_for_cache(1));
+  EXPECT_TRUE(decode_asks_for_cache(16));
+  EXPECT_FALSE(decode_asks_for_cache(32));
+  EXPECT_FALSE(decode_asks_for_cache(64));
+}
+
 TEST(ExpertsPlan, LaunchesCoverAllOutputsInWhatIsClaimed) {
   for (const ExpertsShape& model : kModels) {
     for (int64_t n = 193; n <= kTokensMax; n += 61) {
