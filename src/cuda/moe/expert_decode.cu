@@ -4,6 +4,7 @@
 #include "cuda/common/launch.cuh"
 #include "cuda/moe/expert_decode.h"
 #include "cuda/moe/expert_stream.cuh"
+#include "cuda/moe/warp_sums.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
 #include "cuda/tune/experts_plan.h"
 
@@ -15,7 +16,6 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarpSize;
 constexpr int kBlocksPerSm = 2;
 constexpr int kWideColumns = 4;  // of eight tokens, at once
-constexpr int kInnerOfTile = 8;  // rows 0-7 gate, rows 8-15 up
 
 // The tokens of an expert.
 struct Work {
@@ -36,30 +36,7 @@ __device__ Work routed_work(const DecodeParams& p, int active) {
           p.lists.pairs + begin, p.lists.begin[expert + 1] - begin};
 }
 
-// Sums of eight tokens each, as a block's warps leave them: [warp][sum][row of tile][token].
-struct SharedSums {
-  float at[kWarps][kWideColumns][kTileRows][8];
-};
-
-__device__ void store_sum(SharedSums& sums, int index, const TileSum& acc) {
-  const int g = lane_of_thread() / 4;
-  const int t = lane_of_thread() % 4;
-  float(&to)[kTileRows][8] = sums.at[warp_of_thread()][index];
-  *reinterpret_cast<float2*>(&to[g][2 * t]) = {acc[0], acc[1]};
-  *reinterpret_cast<float2*>(&to[g + 8][2 * t]) = {acc[2], acc[3]};
-}
-
-// The warps' sums of a gate and an up, in order of the inputs.
-__device__ bf16 finish_inner(const SharedSums& sums, int index, int row, int token) {
-  float gate = 0;
-  float up = 0;
-#pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) {
-    gate += sums.at[warp][index][row][token];
-    up += sums.at[warp][index][row + kInnerOfTile][token];
-  }
-  return __float2bfloat16_rn(__fdividef(gate, 1.0F + __expf(-gate)) * up);
-}
+using SharedSums = WarpSums<kWarps, kWideColumns>;
 
 // gate and up for some tiles of an expert; the block's warps share the inputs.
 template <WeightFormat kFormat>
@@ -88,7 +65,7 @@ __device__ void gate_up_unit(const DecodeParams& p, const Work& work, int tile, 
       if (at >= work.n_rows || inner >= work.side.out_stride) continue;
       const int64_t out_row = work.pairs == nullptr ? at : work.pairs[at];
       reinterpret_cast<bf16*>(work.side.out)[out_row * work.side.out_stride + inner] =
-          finish_inner(sums, index, row, token);
+          sums.inner(index, row, token);
     }
     __syncthreads();
   };
@@ -96,14 +73,14 @@ __device__ void gate_up_unit(const DecodeParams& p, const Work& work, int tile, 
     const TokenColumns<1> columns(0, work.n_rows, input_row);
     stream_groups<kFormat>(range, work.side.input, columns, [&](int, const auto& acc) {
 #pragma unroll
-      for (int i = 0; i < kGroupTiles; ++i) store_sum(sums, i, acc[i]);
+      for (int i = 0; i < kGroupTiles; ++i) sums.store(i, acc[i]);
     });
     finish(kGroupTiles, 1, 0);
   } else if (work.n_rows <= 8) {
     const TokenColumns<1> columns(0, work.n_rows, input_row);
     TileSum acc = {};
     stream_tile<kFormat>(range, work.side.input, columns, acc);
-    store_sum(sums, 0, acc);
+    sums.store(0, acc);
     finish(1, 1, 0);
   } else {
     for (int first = 0; first < work.n_rows; first += 8 * kWideColumns) {
@@ -111,7 +88,7 @@ __device__ void gate_up_unit(const DecodeParams& p, const Work& work, int tile, 
       TileSum acc[kWideColumns] = {};
       stream_tile_wide<kFormat>(range, work.side.input, columns, acc);
 #pragma unroll
-      for (int i = 0; i < kWideColumns; ++i) store_sum(sums, i, acc[i]);
+      for (int i = 0; i < kWideColumns; ++i) sums.store(i, acc[i]);
       finish(kWideColumns, 0, first);
     }
   }

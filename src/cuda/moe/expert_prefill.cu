@@ -234,8 +234,6 @@ __device__ void sync_warpgroup(int warpgroup) {
 
 __device__ uint32_t pair_of(float x, float y) { return bits_of(__floats2bfloat162_rn(x, y)); }
 
-__device__ float gated(float gate, float up) { return __fdividef(gate, 1.0F + __expf(-gate)) * up; }
-
 // Sums of a warpgroup, rounded, into [group][token][64 outputs], or as one [token][64 of inner].
 template <Product kProduct, int kTokens>
 __device__ void stage_out(const RowSums<kTokens>& sums, std::byte* out) {

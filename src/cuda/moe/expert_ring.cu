@@ -5,6 +5,7 @@
 #include "cuda/moe/expert_ring.h"
 #include "cuda/moe/ring_stream.cuh"
 #include "cuda/moe/ring_work.cuh"
+#include "cuda/moe/warp_sums.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
 
 namespace quire::cuda {
@@ -14,39 +15,15 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kBlocksPerSm = 3;
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kInnerOfTile = 8;  // rows 0-7 gate, rows 8-15 up
-constexpr int kSumsAtOnce = 4;   // of a warp, through shared memory
+constexpr int kSumsAtOnce = 4;  // of a warp, through shared memory
 
-// Sums of eight tokens each, as a block's warps leave them: [warp][sum][row of tile][token].
-struct SharedSums {
-  float at[kWarps][kSumsAtOnce][kTileRows][8];
-};
+using SharedSums = WarpSums<kWarps, kSumsAtOnce>;
 
 constexpr int kRingsBytes = kWarps * kRingSlots * kChunkBytes;
 
 int64_t list_bytes(const DecodeParams& p) {
   const int64_t n_experts = p.routed.weights.n_experts;
   return (2 * n_experts + 1 + int64_t{p.n_tokens} * p.top_k) * int64_t{sizeof(uint16_t)};
-}
-
-__device__ void store_sum(SharedSums& sums, int index, const TileSum& acc) {
-  const int g = lane_of_thread() / 4;
-  const int t = lane_of_thread() % 4;
-  float(&to)[kTileRows][8] = sums.at[warp_of_thread()][index];
-  *reinterpret_cast<float2*>(&to[g][2 * t]) = {acc[0], acc[1]};
-  *reinterpret_cast<float2*>(&to[g + 8][2 * t]) = {acc[2], acc[3]};
-}
-
-// The warps' sums of a gate and an up, in order of the inputs.
-__device__ bf16 finish_inner(const SharedSums& sums, int index, int row, int token) {
-  float gate = 0;
-  float up = 0;
-#pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) {
-    gate += sums.at[warp][index][row][token];
-    up += sums.at[warp][index][row + kInnerOfTile][token];
-  }
-  return __float2bfloat16_rn(__fdividef(gate, 1.0F + __expf(-gate)) * up);
 }
 
 // How often a tile of the shared expert is taken, each time for at most kWideRows tokens.
@@ -126,7 +103,7 @@ class GateUpFinish {
     turn_ ^= 1;
 #pragma unroll
     for (int i = 0; i < kSums; ++i) {
-      if (i < n) store_sum(sums, i, acc[i]);
+      if (i < n) sums.store(i, acc[i]);
     }
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < n * kInnerOfTile * 8; i += kThreads) {
@@ -136,7 +113,7 @@ class GateUpFinish {
       const int at = first + (kIsTiles ? 0 : 8 * index) + i / kInnerOfTile % 8;
       if (at >= it.item.n_rows || inner >= it.side.out_stride) continue;
       reinterpret_cast<bf16*>(it.side.out)[it.pair(at) * it.side.out_stride + inner] =
-          finish_inner(sums, index, row, i / kInnerOfTile % 8);
+          sums.inner(index, row, i / kInnerOfTile % 8);
     }
   }
 

@@ -10,7 +10,6 @@ namespace quire::cuda {
 namespace {
 
 constexpr int kThreads = kFewWarps * kWarpSize;
-constexpr int kInnerOfTile = 8;
 static_assert(kFewTileRows == kGroupTiles * kTileRows);
 static_assert(kFewWarps == kGroupTiles * kFewSharedParts);
 
@@ -59,7 +58,7 @@ __device__ void fill_shared(const FewExperts& e, const SharedRows& to) {
         }
       }
       reinterpret_cast<bf16*>(to.at)[token * to.pitch + inner] =
-          __float2bfloat16_rn(__fdividef(gate, 1.0F + __expf(-gate)) * up);
+          __float2bfloat16_rn(gated(gate, up));
     }
   }
 }

@@ -10,7 +10,6 @@ namespace quire::cuda {
 namespace {
 
 constexpr int kThreads = kFewWarps * kWarpSize;
-constexpr int kInnerOfTile = 8;   // rows 0-7 gate, rows 8-15 up
 constexpr int kTilesAtOnce = 16;  // no warp has steps of more than two of them
 constexpr int kRuns = 3;          // of a warp: of the shared expert, and of two tiles
 using Ring = StepRing<kFewGateUpSteps>;
@@ -166,7 +165,7 @@ __device__ void finish_routed(const FewExperts& e, const FewLists& lists, const 
       up += sums[warp][run][row + kInnerOfTile][column];
     }
     reinterpret_cast<bf16*>(e.gated)[lists.pair[active][column] * e.gated_stride + inner] =
-        __float2bfloat16_rn(__fdividef(gate, 1.0F + __expf(-gate)) * up);
+        __float2bfloat16_rn(gated(gate, up));
   }
 }
 

@@ -25,6 +25,7 @@
 namespace quire::cuda {
 
 inline constexpr int kTileRows = 16;
+inline constexpr int kInnerOfTile = 8;  // rows 0-7 of a tile are gates, rows 8-15 their ups
 inline constexpr int kGroupTiles = 4;
 inline constexpr int kStepValueBytes = 1024;
 // Matrices are whole blocks of this many groups and inputs: what the prompt kernels take at once.

@@ -38,6 +38,11 @@ struct PackedStep;
 // acc of one tile of 16 rows x 8 tokens; `x[j]` holds inputs 32 j + 8 t + [0, 8) of token g.
 using TileSum = float[4];
 
+// silu(gate) * up.
+__device__ inline float gated(float gate, float up) {
+  return __fdividef(gate, 1.0F + __expf(-gate)) * up;
+}
+
 __device__ inline void fold(TileSum& acc, const TileSum& part, float low, float high) {
   acc[0] = fmaf(low, part[0], acc[0]);
   acc[1] = fmaf(low, part[1], acc[1]);
