@@ -5,16 +5,20 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/temp_folder.h"
+
 namespace quire {
 namespace {
 
 class MappedFileTest : public testing::Test {
  protected:
-  std::string write(const std::string& name, const std::string& content) {
-    const std::string path = testing::TempDir() + name;
+  std::string write(const std::string& name, const std::string& content) const {
+    const std::string path = folder_ / name;
     std::ofstream(path, std::ios::binary) << content;
     return path;
   }
+
+  TempFolder folder_;
 };
 
 TEST_F(MappedFileTest, MapsTheWholeFile) {
@@ -35,7 +39,7 @@ TEST_F(MappedFileTest, SaysWhatIsNotThereOrNotAFile) {
   ASSERT_FALSE(absent.ok());
   EXPECT_EQ(absent.error().code, ErrorCode::not_found);
   EXPECT_NE(absent.error().message.find("/nowhere/at/all"), std::string::npos);
-  const Result<MappedFile> folder = MappedFile::open(testing::TempDir());
+  const Result<MappedFile> folder = MappedFile::open(folder_.path());
   ASSERT_FALSE(folder.ok());
   EXPECT_EQ(folder.error().code, ErrorCode::invalid_argument);
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/mapped_file.h"
+#include "base/temp_folder.h"
 
 namespace quire {
 namespace {
@@ -16,8 +17,8 @@ std::span<const std::byte> bytes_of(std::string_view text) {
 }
 
 TEST(OutputFile, HasItsNameOnlyWhenItIsFinished) {
-  const std::string path = testing::TempDir() + "quire_output_file";
-  std::filesystem::remove(path);
+  const TempFolder folder;
+  const std::string path = folder / "file";
   {
     const OutputFile dropped = OutputFile::create(path, 4).value();
     ASSERT_TRUE(dropped.write_at(0, bytes_of("gone")).ok());
@@ -32,7 +33,6 @@ TEST(OutputFile, HasItsNameOnlyWhenItIsFinished) {
   EXPECT_EQ(read_text_file(path, 100).value(), "12345abc");
   ASSERT_TRUE(write_text_file(path, "short").ok());
   EXPECT_EQ(read_text_file(path, 100).value(), "short");
-  std::filesystem::remove(path);
 }
 
 TEST(OutputFile, NamesWhatCannotBeWritten) {

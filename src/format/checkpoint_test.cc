@@ -7,6 +7,8 @@
 #include <fstream>
 #include <string>
 
+#include "base/temp_folder.h"
+
 namespace quire {
 namespace {
 
@@ -15,14 +17,6 @@ using testing::HasSubstr;
 // A folder of this test, empty at its start and gone at its end.
 class CheckpointFolder : public testing::Test {
  protected:
-  void SetUp() override {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    dir_ = testing::TempDir() + "quire_checkpoint_" + info->name();
-    std::filesystem::remove_all(dir_);
-    std::filesystem::create_directories(dir_);
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
-
   void write(const std::string& name, const std::string& bytes) {
     std::ofstream(dir_ + "/" + name, std::ios::binary) << bytes;
   }
@@ -56,7 +50,8 @@ class CheckpointFolder : public testing::Test {
     EXPECT_THAT(checkpoint.error().message, HasSubstr(reason));
   }
 
-  std::string dir_;
+  TempFolder folder_;
+  const std::string& dir_ = folder_.path();
 };
 
 TEST_F(CheckpointFolder, OneFile) {

@@ -5,13 +5,13 @@
 
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/temp_folder.h"
 #include "weights/memory_backend.h"
 #include "weights/table.h"
 
@@ -63,13 +63,7 @@ ModelShape small_shape() {
 
 class Loading : public testing::Test {
  protected:
-  void SetUp() override {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    dir_ = testing::TempDir() + "quire_loading_" + info->name();
-    std::filesystem::create_directories(dir_);
-    make_tensors();
-  }
-  void TearDown() override { std::filesystem::remove_all(dir_); }
+  void SetUp() override { make_tensors(); }
 
   // Every tensor that the table wants, in BF16.
   void make_tensors() {
@@ -184,7 +178,8 @@ class Loading : public testing::Test {
     }
   }
 
-  std::string dir_;
+  TempFolder folder_;
+  const std::string& dir_ = folder_.path();
   ModelShape shape_ = small_shape();
   WeightSource source_;
   std::map<std::string, FakeTensor> tensors_;

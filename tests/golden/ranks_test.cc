@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <barrier>
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <set>
 #include <string>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "base/temp_folder.h"
 #include "cpu/cpu_backend.h"
 #include "format/checkpoint.h"
 #include "model/model.h"
@@ -230,13 +230,12 @@ TEST(Ranks, CheckpointsOfTheGoldens) {
 
 // A rank's folder, written by `quire shard`, gives the bits that cutting the whole gives.
 TEST(Ranks, AWrittenPartGivesTheSameBits) {
-  const std::string dir = testing::TempDir() + "quire_written_part";
   const std::vector<Token> ids = {1, 5, 9, 2, 7};
   const std::vector<WeightSource> sources = {
       {}, {.scheme = WeightScheme::int4_group, .scheme_text = "int4", .group = 32}};
   for (const WeightSource& source : sources) {
-    std::filesystem::remove_all(dir);
-    std::filesystem::create_directories(dir);
+    const TempFolder folder;
+    const std::string& dir = folder.path();
     const Subject whole = dummy_subject(source);
     const Partition part{.rank = 1, .n_ranks = 4};
     const auto written = write_shard({.checkpoint = whole.checkpoint(),
@@ -254,7 +253,6 @@ TEST(Ranks, AWrittenPartGivesTheSameBits) {
     rank.config.shape = shape_of_rank(whole.config.shape, part).value();
     EXPECT_EQ(run(rank, {}, nullptr, ids), run(whole, part, nullptr, ids));
   }
-  std::filesystem::remove_all(dir);
   EXPECT_FALSE(read_partition(std::string(QUIRE_SOURCE_DIR) + "/tests/golden/bf16").value());
 }
 

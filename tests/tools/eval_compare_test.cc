@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "base/temp_folder.h"
 #include "base/text.h"
 
 namespace quire {
@@ -50,8 +51,8 @@ TEST(Proportions, McNemarExact) {
 
 class CompareTest : public testing::Test {
  protected:
-  static std::string write(const std::string& name, const std::string& text) {
-    const std::string path = testing::TempDir() + "/eval_compare_test_" + name;
+  std::string write(const std::string& name, const std::string& text) const {
+    const std::string path = folder_ / name;
     std::ofstream(path) << text;
     return path;
   }
@@ -64,15 +65,17 @@ class CompareTest : public testing::Test {
     }
     return out;
   }
-  static std::string error_of(const std::string& text) {
+  std::string error_of(const std::string& text) {
     const auto read = read_outcomes(write("bad", text));
     return read.ok() ? "no error" : read.error().message;
   }
-  static std::vector<TaskComparison> compare(const std::string& first, const std::string& second) {
+  std::vector<TaskComparison> compare(const std::string& first, const std::string& second) const {
     return compare_outcomes(read_outcomes(write("a", first)).value(),
                             read_outcomes(write("b", second)).value())
         .value();
   }
+
+  TempFolder folder_;
 };
 
 TEST_F(CompareTest, ItemsArePairedById) {

@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "base/temp_folder.h"
 #include "tools/distribution.h"
 
 namespace quire {
@@ -38,7 +39,7 @@ TEST(EvalItems, AnythingElseIsWrong) {
 class ItemsFile : public testing::Test {
  protected:
   Result<std::vector<EvalItem>> read(const std::string& text, size_t limit = SIZE_MAX) {
-    const std::string path = testing::TempDir() + "/eval_items_test.jsonl";
+    const std::string path = folder_ / "items.jsonl";
     std::ofstream(path) << text;
     return read_eval_items(path, limit);
   }
@@ -46,6 +47,8 @@ class ItemsFile : public testing::Test {
     return R"({"id":")" + id +
            R"(","task":"t","turns":[{"prompt_ids":[1,2],"expected_ids":[3],"max_new_tokens":4}]})";
   }
+
+  TempFolder folder_;
 };
 
 TEST_F(ItemsFile, ReadsLinesUpToTheLimit) {

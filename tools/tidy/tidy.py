@@ -44,6 +44,7 @@ BANNED = [
     (r"\bstd::(rand|random_device|mt19937)\b", "randomness is injected: base/rng.h", set()),
     (r"\bsystem_clock::now\b", "time is injected: base/clock.h", {"tools/serve.cc"}),
     (r"\bstd::async\b", "no hidden threads: base/thread_pool.h", set()),
+    (r"\bTempDir\s*\(", "tests beside each other share it: base/temp_folder.h", set()),
     (r"\b(malloc|calloc|realloc)\s*\(", "memory comes from a Buffer or a container", set()),
     (r"\b(TODO|FIXME|XXX)\b", "no promises in the code: an issue, or do it now", set()),
     (r"(?<!operator )\bnew\s+[A-Za-z_:]+[\s({\[]", "no bare new: make_unique", set()),

@@ -32,6 +32,7 @@ CASES = [
     ("banned", "src/kv/a.cc", "std::shared_ptr<int> p;\n", "std::unique_ptr<int> p;\n"),
     ("banned", "src/kv/a.cc", "throw 1;\n", "// A parser that would throw is wrapped.\n"),
     ("banned", "src/kv/a.cc", "int* p = new int(1);\n", "auto p = std::make_unique<int>(1);\n"),
+    ("banned", "src/kv/a_test.cc", "f(testing::TempDir());\n", "f(folder.path());\n"),
     ("banned", "src/kv/a.cc", "delete p;\n", "A(const A&) = delete;\n"),
     ("banned", "src/kv/a.cc", "// TO" "DO: later\n", "// Done.\n"),
     ("names", "src/kv/page_utils.cc", "int a;\n", None),
