@@ -243,9 +243,11 @@ int64_t calibrated_bytes(const CompressPlan& plan) {
       constexpr auto kFloat = int64_t{sizeof(float)};
       const StoredMatrix& matrix = job.matrix;
       const int64_t lanes = round_up(matrix.n_out, kFitLanes);
-      int64_t bytes = matrix.n_in * matrix.n_in * kFloat;  // moments
-      bytes += matrix.n_in * lanes * (3 * kFloat + 1);     // weights, carried, error, codes
-      bytes += matrix.n_in * matrix.n_out;                 // packed, scales
+      int64_t bytes = 2 * matrix.n_in * matrix.n_in * kFloat;  // moments and their factor
+      bytes += matrix.n_in * lanes * 2 * kFloat;               // weights, carried
+      bytes += matrix.n_in * lanes * 2 * (kFloat + 1);  // errors and codes, these and the best
+      bytes += matrix.n_in * matrix.n_out;              // packed, scales
+      bytes += matrix.n_in * int64_t{kHeldOutTokensMax} * kFloat;  // held out
       if (job.input->is_inner()) {
         // The maps before it, and tokens on their way through them.
         bytes += 2 * job.input->gate.n_in * matrix.n_in * kFloat;

@@ -29,9 +29,9 @@ def misshape(folder):
     return MAP + ".weight"
 
 
-def drop(folder):
+def drop(folder, name=MAP + ".weight"):
     tensors = reference.read_folder(folder)
-    del tensors[MAP + ".weight"]
+    del tensors[name]
     reference.write_file(folder / "model.safetensors", tensors)
     return MAP + ".weight"
 
@@ -79,10 +79,7 @@ def nan_code(folder):
 
 
 def drop_scale(folder):
-    tensors = reference.read_folder(folder)
-    del tensors[MAP + ".weight_scale_inv"]
-    reference.write_file(folder / "model.safetensors", tensors)
-    return MAP + ".weight"
+    return drop(folder, MAP + ".weight_scale_inv")
 
 
 def misshape_scale(folder):
