@@ -161,7 +161,7 @@ TEST_F(CompareTest, ReportsWithItemsPairAndSeveralTasksAreAddedUp) {
 }
 
 TEST_F(CompareTest, WhatCannotBeReadIsNamed) {
-  EXPECT_THAT(error_of(""), HasSubstr("eval_compare_test_bad"));
+  EXPECT_THAT(error_of(""), HasSubstr(folder_ / "bad"));
   EXPECT_THAT(error_of("[]"), HasSubstr("expected a report"));
   EXPECT_THAT(error_of(R"({"model":"m"})"), HasSubstr("\"tasks\""));
   EXPECT_THAT(error_of(R"({"tasks":[]})"), HasSubstr("no task"));
