@@ -26,7 +26,7 @@ namespace quire {
 
 namespace {
 
-constexpr const char* kKvControl = "kv-mantissa-minus-2";
+constexpr const char* kKvControl = "kv-coarse";
 
 struct EvalOptions {
   ModelSource source;
@@ -303,7 +303,7 @@ void add_eval_command(CLI::App& app, ExitCode* exit_code) {
   command->add_option("--task", "Only these tasks")->delimiter(',')->expected(1, 64);
   command->add_option("--limit", "Items a task, at most")->check(CLI::PositiveNumber);
   command->add_option("--kv-cache-dtype", "auto, bf16 or fp8_e4m3");
-  command->add_option("--control", "A loss of precision that must show: kv-mantissa-minus-2");
+  command->add_option("--control", "A loss of precision that must show: kv-coarse");
   command->add_option("--items", "Write {\"id\",\"task\",\"right\"} of every item to this file");
   command->add_option("--concurrency", "Items at once; default 16")->check(CLI::Range(1, 1024));
   command->add_option("--bar", "Exit code 3 when a task is less accurate; 0 to 1")

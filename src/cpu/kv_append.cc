@@ -9,20 +9,16 @@ namespace quire::cpu {
 
 namespace {
 
-// Rounds a finite e4m3 to nearest even with its low `bits` mantissa bits zero, saturated at the
-// largest such value.
-Fp8E4m3 drop_bits(Fp8E4m3 x, int bits) {
-  const uint32_t magnitude = x.bits & 0x7fU;
-  if (bits == 0 || magnitude == 0x7fU) return x;
+// Rounds to nearest even with the low `bits` bits zero, saturated at the largest such value that is
+// no more than `largest`. bits > 0.
+uint32_t drop_bits(uint32_t magnitude, int bits, uint32_t largest) {
   const uint32_t unit = 1U << bits;
-  const uint32_t half_less_one = unit / 2 - 1;
-  const uint32_t rounded = magnitude + half_less_one + ((magnitude >> bits) & 1U);
-  const uint32_t largest = 0x7eU & ~(unit - 1);
-  return {static_cast<uint8_t>((x.bits & 0x80U) | std::min(rounded & ~(unit - 1), largest))};
+  const uint32_t rounded = magnitude + unit / 2 - 1 + ((magnitude >> bits) & 1U);
+  return std::min(rounded, largest) & ~(unit - 1);
 }
 
-// One part of a token: e4m3 values, and the scale they were divided by. `copy` has room for n.
-float cast_part(View<const Bf16, 1> x, int bits_dropped, float* copy, std::byte* out) {
+// A token's latent: e4m3 values, and the scale they were divided by. `copy` has room for n.
+float cast_latent(View<const Bf16, 1> x, int bits_dropped, float* copy, std::byte* out) {
   const int64_t n = x[0];
   bf16_to_float(x.data, n, copy);
   const float amax = largest_magnitude(copy, n);
@@ -30,9 +26,40 @@ float cast_part(View<const Bf16, 1> x, int bits_dropped, float* copy, std::byte*
   auto* values = reinterpret_cast<Fp8E4m3*>(out);
   float_to_fp8(copy, n, scale, values);
   if (bits_dropped > 0) {
-    for (int64_t i = 0; i < n; ++i) values[i] = drop_bits(values[i], bits_dropped);
+    for (int64_t i = 0; i < n; ++i) {
+      const uint32_t magnitude = values[i].bits & 0x7fU;
+      if (magnitude == 0x7fU) continue;  // NaN
+      values[i].bits =
+          static_cast<uint8_t>((values[i].bits & 0x80U) | drop_bits(magnitude, bits_dropped, 0x7e));
+    }
   }
   return scale;
+}
+
+// A token's rope key: integers, and the scale that makes values of them. `copy` has room for n.
+float cast_key(View<const Bf16, 1> x, int bits_dropped, float* copy, std::byte* out) {
+  const int64_t n = x[0];
+  uint16_t largest = 0;  // magnitudes are in the order of their bits, NaN behind infinity
+  for (int64_t i = 0; i < n; ++i) {
+    largest = std::max(largest, static_cast<uint16_t>(x(i).bits & 0x7fffU));
+  }
+  const KeyScale scale = key_scale(to_float(Bf16{largest}));
+  if (scale.of_value == 0) {
+    std::fill_n(out, n, std::byte{0});
+    return scale.of_integer;
+  }
+  bf16_to_float(x.data, n, copy);
+  auto* values = reinterpret_cast<int8_t*>(out);
+  float_to_int8(copy, n, scale.of_value, values);
+  if (bits_dropped > 0) {
+    for (int64_t i = 0; i < n; ++i) {
+      const int sign = values[i] < 0 ? -1 : 1;
+      const auto magnitude = static_cast<uint32_t>(sign * values[i]);
+      values[i] =
+          static_cast<int8_t>(sign * static_cast<int>(drop_bits(magnitude, 2 * bits_dropped, 127)));
+    }
+  }
+  return scale.of_integer;
 }
 
 // Where a step's rows go, of one layer.
@@ -77,8 +104,8 @@ void append_token(const Destination& to, int64_t token, View<const Bf16, 1> late
       std::memcpy(row + rank * sizeof(Bf16), rope.data, rope_dim * sizeof(Bf16));
       return;
     case KvFormat::fp8_e4m3_584: {
-      const float scales[2] = {cast_part(latent, to.fp8_bits_dropped, copy, row),
-                               cast_part(rope, to.fp8_bits_dropped, copy, row + rank)};
+      const float scales[2] = {cast_latent(latent, to.fp8_bits_dropped, copy, row),
+                               cast_key(rope, to.fp8_bits_dropped, copy, row + rank)};
       std::memcpy(block + layout.scale_offset(slot), scales, sizeof(scales));
       return;
     }

@@ -25,6 +25,7 @@ using U32 = hn::RebindToUnsigned<F32>;
 using I32 = hn::RebindToSigned<F32>;
 using U16 = hn::Rebind<uint16_t, F32>;
 using U8 = hn::Rebind<uint8_t, F32>;
+using I8 = hn::Rebind<int8_t, F32>;
 using Vec = hn::Vec<F32>;
 
 constexpr int64_t kLanes = 16;

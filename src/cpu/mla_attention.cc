@@ -159,9 +159,9 @@ void BlockAttention::load_row(const std::byte* block, int32_t slot, float* out) 
     case KvFormat::fp8_e4m3_584: {
       float scales[2];
       std::memcpy(scales, block + layout_.scale_offset(slot), sizeof(scales));
-      const auto* values = reinterpret_cast<const Fp8E4m3*>(row);
-      fp8_to_float(values, layout_.kv_lora_rank, scales[0], out);
-      fp8_to_float(values + layout_.kv_lora_rank, layout_.rope_dim, scales[1], out + rank_);
+      fp8_to_float(reinterpret_cast<const Fp8E4m3*>(row), layout_.kv_lora_rank, scales[0], out);
+      int8_to_float(reinterpret_cast<const int8_t*>(row + layout_.kv_lora_rank), layout_.rope_dim,
+                    scales[1], out + rank_);
       return;
     }
   }

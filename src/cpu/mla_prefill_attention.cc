@@ -28,10 +28,10 @@ void read_row(const ops::MlaPrefillAttention& args, int64_t row, int64_t j, floa
       bf16_to_float(reinterpret_cast<const Bf16*>(values), layout.values(), out);
       return;
     case KvFormat::fp8_e4m3_584: {
-      const auto* fp8 = reinterpret_cast<const Fp8E4m3*>(values);
       const auto* scales = reinterpret_cast<const float*>(block + layout.scale_offset(slot));
-      fp8_to_float(fp8, rank, scales[0], out);
-      fp8_to_float(fp8 + rank, layout.rope_dim, scales[1], out + rank);
+      fp8_to_float(reinterpret_cast<const Fp8E4m3*>(values), rank, scales[0], out);
+      int8_to_float(reinterpret_cast<const int8_t*>(values + rank), layout.rope_dim, scales[1],
+                    out + rank);
       for (int64_t i = 0; i < layout.values(); ++i) out[i] = rounded(out[i]);
       return;
     }

@@ -141,6 +141,26 @@ void float_to_fp8_target(const float* x, int64_t n, float scale, Fp8E4m3* out) {
   for (; i < n; ++i) out[i] = to_fp8_e4m3(x[i] / scale);
 }
 
+void int8_to_float_target(const int8_t* x, int64_t n, float scale, float* out) {
+  const Vec factor = hn::Set(F32(), scale);
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    const auto integers = hn::PromoteTo(I32(), hn::LoadU(I8(), x + i));
+    store(hn::Mul(hn::ConvertTo(F32(), integers), factor), out + i);
+  }
+  for (; i < n; ++i) out[i] = static_cast<float>(x[i]) * scale;
+}
+
+void float_to_int8_target(const float* x, int64_t n, float factor, int8_t* out) {
+  const Vec factors = hn::Set(F32(), factor);
+  int64_t i = 0;
+  for (; i + kWidth <= n; i += kWidth) {
+    const auto integers = hn::NearestInt(hn::Mul(load(x + i), factors));
+    hn::StoreU(hn::DemoteTo(I8(), integers), I8(), out + i);
+  }
+  for (; i < n; ++i) out[i] = static_cast<int8_t>(std::lrint(x[i] * factor));
+}
+
 void int4_to_float_target(const uint8_t* x, const Bf16* scales, int64_t group, int64_t n,
                           float* out) {
   const F32 f32;
@@ -282,6 +302,8 @@ HWY_EXPORT(bf16_to_float_target);
 HWY_EXPORT(float_to_bf16_target);
 HWY_EXPORT(fp8_to_float_target);
 HWY_EXPORT(float_to_fp8_target);
+HWY_EXPORT(int8_to_float_target);
+HWY_EXPORT(float_to_int8_target);
 HWY_EXPORT(int4_to_float_target);
 HWY_EXPORT(largest_magnitude_target);
 HWY_EXPORT(largest_target);
@@ -306,6 +328,12 @@ void fp8_to_float(const Fp8E4m3* x, int64_t n, float scale, float* out) {
 }
 void float_to_fp8(const float* x, int64_t n, float scale, Fp8E4m3* out) {
   HWY_DYNAMIC_DISPATCH(float_to_fp8_target)(x, n, scale, out);
+}
+void int8_to_float(const int8_t* x, int64_t n, float scale, float* out) {
+  HWY_DYNAMIC_DISPATCH(int8_to_float_target)(x, n, scale, out);
+}
+void float_to_int8(const float* x, int64_t n, float factor, int8_t* out) {
+  HWY_DYNAMIC_DISPATCH(float_to_int8_target)(x, n, factor, out);
 }
 void int4_to_float(const uint8_t* x, const Bf16* scales, int64_t group, int64_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(int4_to_float_target)(x, scales, group, n, out);

@@ -75,6 +75,35 @@ TEST(Rows, FloatToFp8RoundsAsTheScalar) {
   for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(out[i].bits, to_fp8_e4m3(x[i]).bits) << x[i];
 }
 
+TEST(Rows, EveryInt8ToFloat) {
+  std::vector<int8_t> x;
+  for (int i = -128; i < 128; ++i) x.push_back(static_cast<int8_t>(i));
+  x.push_back(77);  // fills no register
+  std::vector<float> out(x.size());
+  int8_to_float(x.data(), static_cast<int64_t>(x.size()), 0.75F, out.data());
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(out[i], static_cast<float>(x[i]) * 0.75F) << i;
+}
+
+TEST(Rows, FloatToInt8RoundsToNearestEven) {
+  std::vector<float> x;
+  std::vector<int> expected;
+  for (int i = -127; i < 127; ++i) {
+    const auto low = static_cast<float>(i);
+    const float middle = low + 0.5F;
+    for (const float value :
+         {low, middle, std::nextafter(middle, -200.0F), std::nextafter(middle, 200.0F)}) {
+      x.push_back(4 * value);
+      const bool is_up = value > middle || (value == middle && i % 2 != 0);
+      expected.push_back(is_up ? i + 1 : i);
+    }
+  }
+  x.push_back(508);  // fills no register
+  expected.push_back(127);
+  std::vector<int8_t> out(x.size());
+  float_to_int8(x.data(), static_cast<int64_t>(x.size()), 0.25F, out.data());
+  for (size_t i = 0; i < x.size(); ++i) ASSERT_EQ(out[i], expected[i]) << x[i];
+}
+
 TEST(Rows, Int4ToFloat) {
   std::vector<uint8_t> x(256);
   for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<uint8_t>(i);

@@ -4,7 +4,9 @@
 // and kind. A KvPageLayout is computed once from the model's shape and never changes.
 #pragma once
 
+#include <bit>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,12 +16,12 @@
 namespace quire {
 
 inline constexpr int32_t kPageTokens = 64;
-inline constexpr int32_t kKvLayoutVersion = 1;
+inline constexpr int32_t kKvLayoutVersion = 2;
 inline constexpr int64_t kKvBlockAlignment = 128;  // bytes
 
 enum class KvFormat : uint8_t {
   bf16,          // values as they are
-  fp8_e4m3_584,  // e4m3 with two float32 scales a token: 512 + 64 values, 8 bytes of scales
+  fp8_e4m3_584,  // a byte a value: e4m3 latent, int8 rope key, and 8 bytes of scales a token
 };
 
 std::string_view name(KvFormat format);                   // "bf16", "fp8_e4m3"
@@ -52,6 +54,21 @@ struct KvPageLayout {
     return int64_t{page_tokens} * values() + int64_t{slot} * 8;
   }
 };
+
+// FP8: how a token's rope key becomes integers, and is read.
+struct KeyScale {
+  float of_integer;  // value = integer * of_integer
+  float of_value;    // integer = value * of_value, to nearest even: at most 127
+};
+// `largest`: the largest magnitude of the key, infinite or NaN where a value is. Such a key reads
+// as NaN, and its integers are zero.
+constexpr KeyScale key_scale(float largest) {
+  if (!(largest <= std::numeric_limits<float>::max())) {
+    return {std::bit_cast<float>(0x7fc00000U), 0};
+  }
+  const float most = largest < 0x1p-100F ? 0x1p-100F : largest;
+  return {most / 127.0F, 127.0F / most};
+}
 
 // The layout of a model whose layers all keep MLA rows. Sizes are positive.
 KvPageLayout make_mla_layout(KvFormat format, int32_t n_layers, int32_t kv_lora_rank,

@@ -262,7 +262,7 @@ TEST_F(PrefixIndexTest, TheChainIsAsTheFormatSays) {
   domain[0] = 7;                                          // tenant salt
   domain[16] = 9, domain[17] = 8;                         // lineage
   domain[32] = domain[33] = domain[34] = domain[35] = 1;  // formats and path class
-  domain[36] = 1;                                         // layout version
+  domain[36] = 2;                                         // layout version
   const XXH128_hash_t root = XXH3_128bits(domain.data(), domain.size());
   EXPECT_EQ(index.root({7}), (PageIdentity{.low = root.low64, .high = root.high64}));
 

@@ -60,13 +60,13 @@ on_cpu() {
   evaluate recall-cpu-fp8-bf16 fp8 "${cpu[@]}" --task recall
   evaluate recall-cpu-int4-g32-bf16 int4-g32 "${cpu[@]}" --task recall
   evaluate control-cpu-kv bf16 "${cpu[@]}" --kv-cache-dtype fp8_e4m3 \
-    --control kv-mantissa-minus-2 --task "$seven"
+    --control kv-coarse --task "$seven"
   evaluate control-cpu-int3 int3-control "${cpu[@]}" --task "$seven"
 }
 
 controls_on_device() {
   evaluate control-cuda-kv bf16 --device cuda --data "$out/sets" --kv-cache-dtype fp8_e4m3 \
-    --control kv-mantissa-minus-2
+    --control kv-coarse
   evaluate control-cuda-int3 int3-control --device cuda --data "$out/sets"
 }
 

@@ -133,6 +133,31 @@ TEST_P(AttentionTest, NaNOfOneSequenceStaysThere) {
   }
 }
 
+// The integers of an FP8 key know no NaN: its scale has it. One token a row, and chunks.
+TEST_P(AttentionTest, AKeyOfNaNIsSeenByItsSequenceAlone) {
+  for (const int32_t begin : {70, 50}) {
+    Rng rng(39);
+    Attention attention(rng, {KvFormat::fp8_e4m3_584, 512, 64, 2, {{begin, 71}, {begin, 71}}});
+    const HostArray<Bf16, 3> clean = attention.run(backend(), Attention::Rows::known);
+    const KvPageLayout& layout = attention.cache.layout;
+    // Token 3 of row 0.
+    std::memset(attention.cache.pool.data() +
+                    attention.cache.table.view()(0, 0) * layout.page_bytes +
+                    layout.blocks[1].offset + layout.scale_offset(3) + sizeof(float),
+                0xff, sizeof(float));
+    const HostArray<Bf16, 3> found = attention.run(backend(), Attention::Rows::known);
+    const int64_t n_tokens = found[0] / 2;  // of a row
+    for (int64_t t = 0; t < n_tokens; ++t) {
+      for (int64_t h = 0; h < 2; ++h) {
+        for (int64_t c = 0; c < 512; ++c) {
+          ASSERT_TRUE(std::isnan(to_float(found.view()(t, h, c)))) << t;
+          ASSERT_EQ(found.view()(n_tokens + t, h, c).bits, clean.view()(n_tokens + t, h, c).bits);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(AttentionTest, AbsorbQueryAndExpandValue) {
   Rng rng(34);
   for (const int64_t n_tokens : {0, 1, 5, 33, 64, 70}) {

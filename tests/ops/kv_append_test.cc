@@ -89,8 +89,44 @@ TEST_P(KvAppendTest, DividesEverySignificand) {
   EXPECT_TRUE(cache.pool_of(backend(), kv) == cache.pool);
 }
 
-// The controls of `quire eval` round e4m3 to fewer mantissa bits: every byte has zero low bits, and
-// no value moves by more than half of the coarser step.
+// Keys at the ends of bfloat16: one that is not finite reads as NaN, so that its row is stopped,
+// and leaves its neighbours alone; one that is next to nothing reads as zero.
+TEST_P(KvAppendTest, KeysThatAreNotFiniteReadAsNaN) {
+  Rng rng(25);
+  constexpr int32_t kRows = 7;
+  Cache cache(rng, {KvFormat::fp8_e4m3_584, 512, 64, 1, {{0, kRows}}});
+  const uint16_t bits[kRows] = {0x7f80, 0xff80, 0x7fc1, 0xff81, 0x7f7f, 0x0001, 0x0000};
+  for (int64_t t = 0; t < kRows; ++t) {
+    for (int64_t i = 0; i < 64 && t > 4; ++i) cache.rope.view()(t, i) = {0};
+    cache.rope.view()(t, 9 * t) = {bits[t]};
+  }
+  const PagedKv kv = cache.on(backend());
+  append(backend(), cache, kv, {0, kRows});
+  const std::vector<std::byte> pool = cache.pool_of(backend(), kv);
+  append_reference({.kv = cache.host(),
+                    .tokens = {.row = std::as_const(cache.all_row).view(),
+                               .position = std::as_const(cache.all_position).view()},
+                    .layer = cache.layer,
+                    .latent = std::as_const(cache.latent).view(),
+                    .rope = std::as_const(cache.rope).view()});
+  EXPECT_TRUE(pool == cache.pool);
+  const std::byte* block =
+      pool.data() + cache.table.values[0] * cache.layout.page_bytes + cache.layout.blocks[1].offset;
+  for (int32_t t = 0; t < kRows; ++t) {
+    SCOPED_TRACE(t);
+    float scale;
+    std::memcpy(&scale, block + cache.layout.scale_offset(t) + sizeof(scale), sizeof(scale));
+    EXPECT_EQ(std::isnan(scale), t < 4);
+    int n_zero = 0;
+    for (int64_t i = 0; i < 64; ++i) {
+      n_zero += block[cache.layout.row_offset(t) + 512 + i] == std::byte{0} ? 1 : 0;
+    }
+    EXPECT_EQ(n_zero, t == 4 ? 63 : 64);  // beside 3.4e38 the other values are nothing
+  }
+}
+
+// The controls of `quire eval` round the bytes of a row: each has zero low bits, and no value moves
+// by more than half of the coarser step.
 TEST_P(KvAppendTest, DropsMantissaBits) {
   Rng rng(22);
   for (const int bits : {0, 1, 2}) {
@@ -123,6 +159,17 @@ TEST_P(KvAppendTest, DropsMantissaBits) {
       EXPECT_LE(std::abs(found - x), bits == 2 && std::abs(x) > 384 ? 64.0F : bound) << x;
     }
     EXPECT_EQ(mantissas.size(), size_t{8} >> bits);
+    std::memcpy(&scale, block + cache.layout.scale_offset(0) + sizeof(scale), sizeof(scale));
+    const int step = 1 << (2 * bits);
+    for (size_t i = 0; i < 64; ++i) {
+      const int code = static_cast<int8_t>(block[512 + i]);
+      EXPECT_EQ(code % step, 0);
+      // Half a step of the integers, then half a step of the coarser ones; 127 becomes 124 or 112.
+      const float x = to_float(cache.rope.values[i]) / scale;
+      const float bound = bits == 0 ? 0.5F : 0.5F + static_cast<float>(step) / 2;
+      const float past = std::abs(x) - static_cast<float>(127 / step * step);
+      EXPECT_LE(std::abs(static_cast<float>(code) - x), std::max(bound, past + 0.01F)) << x;
+    }
   }
 }
 
@@ -138,8 +185,12 @@ TEST_P(KvAppendTest, AppendLatentIsItsParts) {
     const DeviceArray<int32_t, 1> row(backend(), cache.all_row);
     const DeviceArray<int32_t, 1> position(backend(), cache.all_position);
     const TokenRows tokens{.row = row.constant(), .position = position.constant()};
-    const DeviceArray<Bf16, 2> kv_a(backend(),
-                                    filled(rng, c.values, HostArray<Bf16, 2>(n, values)));
+    auto rows = filled(rng, c.values, HostArray<Bf16, 2>(n, values));
+    if (n > 0) {
+      rows.view()(0, c.rank) = to_bf16(INFINITY);  // of a key
+      rows.view()(n - 1, values - 1) = to_bf16(NAN);
+    }
+    const DeviceArray<Bf16, 2> kv_a(backend(), rows);
     const auto query = filled(rng, c.values, HostArray<Bf16, 2>(n, q_dim));
     const DeviceArray<Bf16, 2> q_a(backend(), query);
     const DeviceArray<Bf16, 2> q_expected(backend(), query);

@@ -256,10 +256,13 @@ std::vector<double> stored_row(const ops::MlaAttention& args, int64_t row, int64
       std::memcpy(&value, block + layout.row_offset(slot) + 2 * i, 2);
       out.push_back(at(value));
     } else {
-      const Fp8E4m3 value{static_cast<uint8_t>(block[layout.row_offset(slot) + i])};
+      const auto code = static_cast<uint8_t>(block[layout.row_offset(slot) + i]);
+      const bool is_latent = i < layout.kv_lora_rank;
+      const float value =
+          is_latent ? to_float(Fp8E4m3{code}) : static_cast<float>(static_cast<int8_t>(code));
       float scale;
-      std::memcpy(&scale, block + layout.scale_offset(slot) + (i < layout.kv_lora_rank ? 0 : 4), 4);
-      out.push_back(double{to_float(value)} * double{scale});
+      std::memcpy(&scale, block + layout.scale_offset(slot) + (is_latent ? 0 : 4), 4);
+      out.push_back(double{value} * double{scale});
     }
   }
   return out;
@@ -453,6 +456,40 @@ Expected reference(const ops::MoeExperts& args, const ops::ExpertTable& table) {
   return out;
 }
 
+namespace {
+
+struct CastRow {
+  std::vector<uint8_t> codes;
+  float scale;
+};
+
+CastRow cast_latent(View<const Bf16, 1> x) {
+  float amax = 0;
+  for (int64_t i = 0; i < x[0]; ++i) amax = std::max(amax, std::abs(to_float(x(i))));
+  CastRow out{.scale = amax == 0 ? 1.0F : amax / 448.0F};
+  for (int64_t i = 0; i < x[0]; ++i) {
+    out.codes.push_back(to_fp8_e4m3(to_float(x(i)) / out.scale).bits);
+  }
+  return out;
+}
+
+CastRow cast_key(View<const Bf16, 1> x) {
+  float most = 0x1p-100F;
+  bool is_finite = true;
+  for (int64_t i = 0; i < x[0]; ++i) {
+    is_finite = is_finite && std::isfinite(to_float(x(i)));
+    most = std::max(most, std::abs(to_float(x(i))));
+  }
+  CastRow out{.scale = is_finite ? most / 127.0F : std::numeric_limits<float>::quiet_NaN()};
+  for (int64_t i = 0; i < x[0]; ++i) {
+    const float integer = is_finite ? std::nearbyint(to_float(x(i)) * (127.0F / most)) : 0.0F;
+    out.codes.push_back(static_cast<uint8_t>(static_cast<int8_t>(integer)));
+  }
+  return out;
+}
+
+}  // namespace
+
 void append_reference(const ops::KvAppend& args) {
   const KvPageLayout& layout = *args.kv.layout;
   for (int64_t t = 0; t < args.latent[0]; ++t) {
@@ -464,20 +501,14 @@ void append_reference(const ops::KvAppend& args) {
     for (const int part : {0, 1}) {
       const View<const Bf16, 1> x = part == 0 ? args.latent.row(t) : args.rope.row(t);
       const int64_t begin = part == 0 ? 0 : layout.kv_lora_rank;
-      float amax = 0;
-      for (int64_t i = 0; i < x[0]; ++i) amax = std::max(amax, std::abs(to_float(x(i))));
-      const float scale = amax == 0 ? 1.0F : amax / 448.0F;
-      for (int64_t i = 0; i < x[0]; ++i) {
-        if (layout.format == KvFormat::bf16) {
-          std::memcpy(block + layout.row_offset(slot) + 2 * (begin + i), &x(i), 2);
-        } else {
-          block[layout.row_offset(slot) + begin + i] =
-              static_cast<std::byte>(to_fp8_e4m3(to_float(x(i)) / scale).bits);
-        }
+      std::byte* row = block + layout.row_offset(slot);
+      if (layout.format == KvFormat::bf16) {
+        std::memcpy(row + 2 * begin, x.data, 2 * static_cast<size_t>(x[0]));
+        continue;
       }
-      if (layout.format == KvFormat::fp8_e4m3_584) {
-        std::memcpy(block + layout.scale_offset(slot) + 4 * part, &scale, 4);
-      }
+      const CastRow cast = part == 0 ? cast_latent(x) : cast_key(x);
+      std::memcpy(row + begin, cast.codes.data(), cast.codes.size());
+      std::memcpy(block + layout.scale_offset(slot) + 4 * part, &cast.scale, 4);
     }
   }
 }

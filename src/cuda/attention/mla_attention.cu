@@ -2,8 +2,8 @@
 //
 // With S = K q^T the tokens of a page are the rows of the tensor-core tile and heads its columns,
 // so that eight heads fill it. Weights P are split in two bfloat16 parts (high + low: 16 bits of
-// mantissa), values stay as stored: e4m3 is exact in bfloat16, and its scales go to the scores and
-// to P in float32.
+// mantissa), values stay as stored: FP8 rows are exact in bfloat16, and their scales go to the
+// scores and to P in float32.
 #include <algorithm>
 
 #include "base/bytes.h"
@@ -121,7 +121,10 @@ __device__ void load_page(const Params& p, const std::byte* block, int count, bf
       }
       const uint32_t four[4] = {v.x, v.y, v.z, v.w};
       bf16x2 pair[8];
-      for (int j = 0; j < 4; ++j) e4m3x4_to_bf16(four[j], &pair[2 * j], &pair[2 * j + 1]);
+      const RowPart part = p.kv.part_of(column);
+      for (int j = 0; j < 4; ++j) {
+        stored_to_bf16(four[j], part, &pair[2 * j], &pair[2 * j + 1]);
+      }
       for (int j = 0; j < 2; ++j) {
         reinterpret_cast<uint4*>(to)[j] = {bits_of(pair[4 * j]), bits_of(pair[4 * j + 1]),
                                            bits_of(pair[4 * j + 2]), bits_of(pair[4 * j + 3])};
@@ -134,7 +137,8 @@ __device__ void load_page(const Params& p, const std::byte* block, int count, bf
     const int column = i % values;
     bf16 value = __ushort_as_bfloat16(0);
     if (token < count) {
-      value = is_fp8 ? __float2bfloat16_rn(from_e4m3(reinterpret_cast<const uint8_t*>(block)[i]))
+      value = is_fp8 ? __float2bfloat16_rn(stored_value(reinterpret_cast<const uint8_t*>(block)[i],
+                                                        p.kv.part_of(column)))
                      : reinterpret_cast<const bf16*>(block)[i];
     }
     page[token * row + shared_column(p, column)] = value;

@@ -101,15 +101,36 @@ struct LatentParams {
   float eps;
 };
 
-// Rounds a finite e4m3 to nearest even with its low `bits` mantissa bits zero, saturated at the
-// largest such value.
+// Rounds to nearest even with the low `bits` bits zero, saturated at the largest such value that is
+// no more than `largest`. bits > 0.
+__device__ uint32_t drop_bits(uint32_t magnitude, int bits, uint32_t largest) {
+  const uint32_t unit = 1U << bits;
+  const uint32_t rounded = magnitude + unit / 2 - 1 + ((magnitude >> bits) & 1U);
+  return min(rounded, largest) & ~(unit - 1);
+}
+
+// Of a finite e4m3.
 __device__ uint8_t drop_bits(uint8_t x, int bits) {
   const uint32_t magnitude = x & 0x7fU;
   if (bits == 0 || magnitude == 0x7fU) return x;
-  const uint32_t unit = 1U << bits;
-  const uint32_t rounded = magnitude + unit / 2 - 1 + ((magnitude >> bits) & 1U);
-  const uint32_t largest = 0x7eU & ~(unit - 1);
-  return static_cast<uint8_t>((x & 0x80U) | min(rounded & ~(unit - 1), largest));
+  return static_cast<uint8_t>((x & 0x80U) | drop_bits(magnitude, bits, 0x7e));
+}
+
+// A value of a rope key as an integer; 0 of NaN.
+__device__ uint8_t cast_key_value(float x, const KeyScale& scale, int bits_dropped) {
+  int value = __float2int_rn(x * scale.of_value);
+  if (bits_dropped > 0) {
+    const auto magnitude =
+        static_cast<int>(drop_bits(static_cast<uint32_t>(abs(value)), 2 * bits_dropped, 127));
+    value = value < 0 ? -magnitude : magnitude;
+  }
+  return static_cast<uint8_t>(value);
+}
+
+// The magnitude of a bfloat16 as a number in whose order NaN comes last.
+__device__ uint32_t magnitude_bits(uint32_t x) { return x & 0x7fffU; }
+__device__ KeyScale key_scale_of(uint32_t largest) {
+  return key_scale(__uint_as_float(largest << 16));
 }
 
 // Division of a row's values by its scale with the bits of an IEEE division, and without its branch
@@ -150,8 +171,8 @@ class RowScale {
   bool is_plain_;
 };
 
-// One part of a token, by all threads of the block. Returns the scale of its values.
-__device__ float cast_part(const bf16* x, int n, int bits_dropped, uint8_t* out) {
+// A token's latent, by all threads of the block. Returns the scale of its values.
+__device__ float cast_latent(const bf16* x, int n, int bits_dropped, uint8_t* out) {
   __shared__ float shared[kWarps];
   float amax = 0;
   for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) {
@@ -167,6 +188,19 @@ __device__ float cast_part(const bf16* x, int n, int bits_dropped, uint8_t* out)
     out[i] = drop_bits(scale.cast(__bfloat162float(x[i])), bits_dropped);
   }
   return scale.value();
+}
+
+// A token's rope key, by one warp. Returns the scale of its integers.
+__device__ float cast_key(const bf16* x, int n, int bits_dropped, uint8_t* out) {
+  uint32_t largest = 0;
+  for (int i = lane_of_thread(); i < n; i += kWarpSize) {
+    largest = max(largest, magnitude_bits(__bfloat16_as_ushort(x[i])));
+  }
+  const KeyScale scale = key_scale_of(__reduce_max_sync(kFullWarp, largest));
+  for (int i = lane_of_thread(); i < n; i += kWarpSize) {
+    out[i] = cast_key_value(__bfloat162float(x[i]), scale, bits_dropped);
+  }
+  return scale.of_integer;
 }
 
 template <class Guard>
@@ -205,12 +239,11 @@ __device__ void store_row(const Destination<Guard>& to, int64_t token, const bf1
     return;
   }
   auto* out = reinterpret_cast<uint8_t*>(block) + first;
-  const float latent_scale = cast_part(latent, kv.latent_dim, to.bits_dropped, out);
-  const float rope_scale = cast_part(rope, kv.rope_dim, to.bits_dropped, out + kv.latent_dim);
-  if (threadIdx.x == 0) {
-    float* scales = scales_of(kv, at);
-    scales[0] = latent_scale;
-    scales[1] = rope_scale;
+  const float latent_scale = cast_latent(latent, kv.latent_dim, to.bits_dropped, out);
+  if (threadIdx.x == 0) scales_of(kv, at)[0] = latent_scale;
+  if (warp_of_thread() == kLatentWarps) {
+    const float scale = cast_key(rope, kv.rope_dim, to.bits_dropped, out + kv.latent_dim);
+    if (lane_of_thread() == 0) scales_of(kv, at)[1] = scale;
   }
 }
 
@@ -321,12 +354,16 @@ __device__ void append_key_part(const LatentParams<Guard>& p, int64_t token) {
     if (has_key) reinterpret_cast<uint32_t*>(out)[lane] = key;
     return;
   }
-  const RowScale scale(amax_of_warp(key));
+  const uint32_t largest = max(magnitude_bits(key), magnitude_bits(key >> 16));
+  const KeyScale scale = key_scale_of(__reduce_max_sync(kFullWarp, largest));
   auto* out = reinterpret_cast<uint8_t*>(block) + first;
   if (has_key) {
-    reinterpret_cast<uint16_t*>(out)[lane] = cast_pair(key, scale, p.to.bits_dropped);
+    const float2 value = floats_of(key);
+    const uint32_t low = cast_key_value(value.x, scale, p.to.bits_dropped);
+    const uint32_t high = cast_key_value(value.y, scale, p.to.bits_dropped);
+    reinterpret_cast<uint16_t*>(out)[lane] = static_cast<uint16_t>(low | high << 8);
   }
-  if (lane == 0) scales_of(kv, at)[1] = scale.value();
+  if (lane == 0) scales_of(kv, at)[1] = scale.of_integer;
 }
 
 // The same for any shape.

@@ -201,10 +201,16 @@ __device__ inline void score_tokens(const StagedPage<kFormat>& page, const Query
 #pragma unroll
       for (int step = 0; step < 4; ++step) {
         MmaA a;
-        e4m3x4_to_f16(low[step], &a.a0, &a.a2);
-        e4m3x4_to_f16(high[step], &a.a1, &a.a3);
         const auto& b = q.b[chunk][step];
-        mma_f16(chunk < kLatentChunks ? sum[step] : last[step % 2], a, b[0], b[1]);
+        if (chunk < kLatentChunks) {
+          e4m3x4_to_f16(low[step], &a.a0, &a.a2);
+          e4m3x4_to_f16(high[step], &a.a1, &a.a3);
+          mma_f16(sum[step], a, b[0], b[1]);
+        } else {
+          int8x4_to_f16(low[step], &a.a0, &a.a2);
+          int8x4_to_f16(high[step], &a.a1, &a.a3);
+          mma_f16(last[step % 2], a, b[0], b[1]);
+        }
       }
     }
   }

@@ -87,4 +87,18 @@ __device__ inline void e4m3x4_to_f16(uint32_t four, uint32_t* low, uint32_t* hig
       : "r"(four));
 }
 
+// Four integers of 8 bits as two pairs of float16, lowest byte first: exact. 1,024 + the integer
+// with its sign bit flipped is what the byte below 0x64 makes.
+__device__ inline void int8x4_to_f16(uint32_t four, uint32_t* low, uint32_t* high) {
+  const uint32_t flipped = four ^ 0x80808080U;
+  const auto centred = [](uint32_t pair) {
+    const uint32_t middle = 0x64806480U;  // 1,152 twice
+    const half2 value =
+        __hsub2(*reinterpret_cast<const half2*>(&pair), *reinterpret_cast<const half2*>(&middle));
+    return *reinterpret_cast<const uint32_t*>(&value);
+  };
+  *low = centred(__byte_perm(flipped, 0x64646464U, 0x4140));
+  *high = centred(__byte_perm(flipped, 0x64646464U, 0x4342));
+}
+
 }  // namespace quire::cuda

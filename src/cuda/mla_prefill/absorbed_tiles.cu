@@ -3,8 +3,9 @@
 //
 // A tile is 64 queries (token, head), so that one page serves 64 rows of the tensor cores. The page
 // lies once in shared memory, as bfloat16: its rows are the keys of the scores and, summed down
-// columns, the values. e4m3 is exact in bfloat16; its scales go to the scores and to the weights in
-// float32. Weights are rounded to bfloat16 before they meet the values (ops/mla_attention.h).
+// columns, the values. FP8 rows are exact in bfloat16; their scales go to the scores and to the
+// weights in float32. Weights are rounded to bfloat16 before they meet the values
+// (ops/mla_attention.h).
 #include <algorithm>
 
 #include "base/bytes.h"
@@ -165,12 +166,14 @@ __device__ void copy_bf16(const Params& p, const PageCopy& page) {
   }
 }
 
-__device__ void store_e4m3(const Params& p, const PageCopy& page, int row, int column,
-                           const uint4& v) {
+__device__ void store_fp8(const Params& p, const PageCopy& page, int row, int column,
+                          const uint4& v) {
   const uint32_t four[4] = {v.x, v.y, v.z, v.w};
   bf16x2 pair[8];
 #pragma unroll
-  for (int j = 0; j < 4; ++j) e4m3x4_to_bf16(four[j], &pair[2 * j], &pair[2 * j + 1]);
+  for (int j = 0; j < 4; ++j) {
+    stored_to_bf16(four[j], p.kv.part_of(column), &pair[2 * j], &pair[2 * j + 1]);
+  }
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
     *reinterpret_cast<uint4*>(page.to + offset_of(p, row, column + 8 * j)) = {
@@ -180,7 +183,7 @@ __device__ void store_e4m3(const Params& p, const PageCopy& page, int row, int c
 }
 
 // Latents: a warp takes rows warp, warp + 4, ..., a lane 16 values; rope: what is left.
-__device__ void copy_e4m3(const Params& p, const PageCopy& page) {
+__device__ void copy_fp8(const Params& p, const PageCopy& page) {
   constexpr int kBatch = 8;  // loads of a thread under way
   const int warp = warp_of_thread() % 4;
   const int column = 16 * lane_of_thread();
@@ -198,7 +201,7 @@ __device__ void copy_e4m3(const Params& p, const PageCopy& page) {
     }
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      if (is_mine) store_e4m3(p, page, first + 4 * i, column, v[i]);
+      if (is_mine) store_fp8(p, page, first + 4 * i, column, v[i]);
     }
   }
   const int vectors = p.kv.rope_dim / 16;
@@ -210,7 +213,7 @@ __device__ void copy_e4m3(const Params& p, const PageCopy& page) {
     if (row < page.count) {
       v = *reinterpret_cast<const uint4*>(page.block + row * values + rope_column);
     }
-    store_e4m3(p, page, row, rope_column, v);
+    store_fp8(p, page, row, rope_column, v);
   }
 }
 
@@ -225,7 +228,8 @@ __device__ void copy_by_value(const Params& p, const PageCopy& page) {
       if constexpr (kFormat == KvFormat::bf16) {
         value = reinterpret_cast<const bf16*>(page.block)[i];
       } else {
-        value = __float2bfloat16_rn(from_e4m3(reinterpret_cast<const uint8_t*>(page.block)[i]));
+        value = __float2bfloat16_rn(stored_value(reinterpret_cast<const uint8_t*>(page.block)[i],
+                                                 p.kv.part_of(i % values)));
       }
     }
     *reinterpret_cast<bf16*>(page.to + offset_of(p, i / values, i % values)) = value;
@@ -264,7 +268,7 @@ __device__ void produce(const Params& p, const Work& w, Shared& s) {
       copy_bf16(p, copy);
       copies_done();
     } else {
-      copy_e4m3(p, copy);
+      copy_fp8(p, copy);
     }
     fence_async_proxy();
     barrier_arrive(&s.full[stage]);

@@ -40,14 +40,14 @@ __device__ Page find_page(const Params& p, int index) {
 }
 
 // Sixteen values as stored, times `scale`, rounded once.
-__device__ void copy_e4m3(const uint4& stored, float scale, bf16* to) {
+__device__ void copy_fp8(const uint4& stored, RowPart part, float scale, bf16* to) {
   const uint32_t four[4] = {stored.x, stored.y, stored.z, stored.w};
   uint32_t pair[8];
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
     bf16x2 low;
     bf16x2 high;
-    e4m3x4_to_bf16(four[j], &low, &high);
+    stored_to_bf16(four[j], part, &low, &high);
     const float2 a = __bfloat1622float2(low);
     const float2 b = __bfloat1622float2(high);
     pair[2 * j] = bits_of(__floats2bfloat162_rn(a.x * scale, a.y * scale));
@@ -90,7 +90,7 @@ __global__ __launch_bounds__(kThreads) void chunk_latents_kernel(const __grid_co
         scale = reinterpret_cast<const float*>(
             page.block + PagedBlocks::scales_at(p.kv.values()))[2 * token + (is_latent ? 0 : 1)];
       }
-      copy_e4m3(stored, scale, to);
+      copy_fp8(stored, p.kv.part_of(column), scale, to);
     }
   }
 }
