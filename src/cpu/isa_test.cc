@@ -8,7 +8,7 @@
 #include "base/rng.h"
 #include "cpu/products.h"
 #include "cpu/rows.h"
-#include "cpu/targets.h"
+#include "tensor/targets.h"
 
 // After cpu/targets.h, which it must agree with.
 #include <hwy/targets.h>

@@ -11,26 +11,12 @@
 #define QUIRE_CPU_LANES_INL_H_
 #endif
 
-#include <hwy/highway.h>
-
-#include "tensor/dtype.h"
+#include "tensor/vector-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace quire::cpu::HWY_NAMESPACE {
 
-namespace hn = hwy::HWY_NAMESPACE;
-
-using F32 = hn::CappedTag<float, 16>;
-using U32 = hn::RebindToUnsigned<F32>;
-using I32 = hn::RebindToSigned<F32>;
-using U16 = hn::Rebind<uint16_t, F32>;
-using U8 = hn::Rebind<uint8_t, F32>;
-using I8 = hn::Rebind<int8_t, F32>;
-using Vec = hn::Vec<F32>;
-
-constexpr int64_t kLanes = 16;
-constexpr int64_t kWidth = HWY_MAX_BYTES >= 64 ? 16 : HWY_MAX_BYTES / 4;  // lanes of a register
-constexpr int kParts = static_cast<int>(kLanes / kWidth);                 // registers of 16 lanes
+using namespace quire::HWY_NAMESPACE;  // NOLINT: tensor/vector-inl.h
 
 // 16 lanes.
 struct Lanes {
@@ -42,33 +28,6 @@ HWY_INLINE Lanes zero_lanes() {
   for (int p = 0; p < kParts; ++p) out.part[p] = hn::Zero(F32());
   return out;
 }
-
-// Values as float32 from where they are stored.
-HWY_INLINE Vec load(const float* x) { return hn::LoadU(F32(), x); }
-HWY_INLINE Vec load(const Bf16* x) {
-  const auto bits = hn::PromoteTo(U32(), hn::LoadU(U16(), reinterpret_cast<const uint16_t*>(x)));
-  return hn::BitCast(F32(), hn::ShiftLeft<16>(bits));
-}
-
-// bf16 bits in the low half of each lane: nearest even, NaN stays NaN; as to_bf16 does.
-HWY_INLINE hn::Vec<U32> bf16_bits(Vec x) {
-  const U32 u32;
-  const auto bits = hn::BitCast(u32, x);
-  const auto upper = hn::ShiftRight<16>(bits);
-  const auto odd = hn::And(upper, hn::Set(u32, 1));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(u32, 0x7fff))));
-  const auto quiet = hn::Or(upper, hn::Set(u32, 0x40));
-  return hn::IfThenElse(hn::RebindMask(u32, hn::IsNaN(x)), quiet, rounded);
-}
-
-HWY_INLINE void store(Vec x, float* out) { hn::StoreU(x, F32(), out); }
-HWY_INLINE void store(Vec x, Bf16* out) {
-  const auto narrow = hn::DemoteTo(U16(), hn::BitCast(I32(), bf16_bits(x)));
-  hn::StoreU(narrow, U16(), reinterpret_cast<uint16_t*>(out));
-}
-
-// x rounded to bf16, as float32.
-HWY_INLINE Vec round_to_bf16(Vec x) { return hn::BitCast(F32(), hn::ShiftLeft<16>(bf16_bits(x))); }
 
 // One block of four lanes of each of a, b, c, d, summed: (x0 + x2) + (x1 + x3), side by side.
 HWY_INLINE Vec sum_blocks(Vec a, Vec b, Vec c, Vec d) {

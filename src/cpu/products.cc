@@ -1,6 +1,6 @@
 #include "cpu/products.h"
 
-#include "cpu/targets.h"
+#include "tensor/targets.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/products.cc"

@@ -1,7 +1,7 @@
 // Element types: the run-time name, and the storage types that C++20 lacks.
 //
 // Bf16 and Fp8E4m3 are bits, not arithmetic: convert to float, compute, convert back. Conversions
-// of single values are here because everything needs them; arrays are converted by the backends.
+// of single values are here because everything needs them; arrays are tensor/convert.h.
 #pragma once
 
 #include <bit>

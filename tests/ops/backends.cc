@@ -1,7 +1,7 @@
 #include "backends.h"
 
 #include "cpu/cpu_backend.h"
-#include "cpu/targets.h"
+#include "tensor/targets.h"
 #ifdef QUIRE_CUDA
 #include "cuda/cuda_backend.h"
 #endif
