@@ -117,20 +117,6 @@ Result<ActivationRecord> calibrate(const CompressCommand& command, const ModelCo
   return ActivationRecord::open(dir, config.shape);
 }
 
-// As many as there is memory for, each with a whole expert in hand.
-Result<int> threads_that_fit(const CompressPlan& plan, int n_threads) {
-  const std::unique_ptr<Backend> backend = TRY(make_backend({.n_threads = 1}));
-  const int64_t available = backend->memory_info().free;
-  const int64_t needed = calibrated_bytes(plan);
-  if (needed == 0) return n_threads;
-  if (needed > available) {
-    return resource_exhausted(
-        format("calibrating one expert takes %s of memory, and %s are available",
-               human_bytes(needed).c_str(), human_bytes(available).c_str()));
-  }
-  return static_cast<int>(std::min<int64_t>(n_threads, available / needed));
-}
-
 Status run(CompressCommand command) {
   const std::string& input_dir = command.folders.input;
   const ModelConfig config = TRY(read_model_config(input_dir));
@@ -152,15 +138,18 @@ Status run(CompressCommand command) {
   const Estimates ranks{
       .before = TRY(estimate(input, config, command.gpu)),
       .after = TRY(estimate(planned_checkpoint(plan, command.folders.output), after, command.gpu))};
+  int n_threads = command.n_threads;
+  if (is_calibrated) {
+    const std::unique_ptr<Backend> backend = TRY(make_backend({.n_threads = 1}));
+    n_threads = TRY(threads_that_fit(plan, n_threads, backend->memory_info().free));
+  }
   Compression compression = TRY(Compression::begin(command.folders, plan, input));
   if (compression.n_resumed() > 0) {
     std::fprintf(stderr, "%lld of %zu files are whole already\n",
                  static_cast<long long>(compression.n_resumed()), plan.shards.size());
   }
   std::optional<ActivationRecord> activations;
-  int n_threads = command.n_threads;
   if (is_calibrated) {
-    n_threads = TRY(threads_that_fit(plan, n_threads));
     const std::string dir =
         command.activations.empty() ? compression.own_activations() : command.activations;
     activations.emplace(TRY(calibrate(command, config, texts, dir)));

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
+#include "base/text.h"
 #include "compress/products.h"
 
 namespace quire {
@@ -14,9 +15,29 @@ namespace {
 constexpr int64_t kTokensAtOnce = 256;
 constexpr size_t kHeldOutTokensMax = 1024;  // enough to judge by
 constexpr int64_t kTile = 16;
+// A thread's stack, pieces of what it reads, lists of tokens.
+constexpr int64_t kThreadBytes = int64_t{32} << 20;
 // Of the diagonal's mean. GPTQ's authors take the first; the more, the nearer to rounding. Which is
 // best depends on how many tokens there were and on how much others are like them.
 constexpr double kDampings[] = {0.01, 0.1, 1};
+
+// Calls visit(buffer, how many elements it has at most) for those that a plan's maps fill.
+template <class Visit>
+void each_buffer(const CalibrationSizes& sizes, CalibrationBuffers* buffers, const Visit& visit) {
+  visit(buffers->weights.values, sizes.weights);
+  visit(buffers->carried.values, sizes.weights);
+  for (Int4Codes* codes : {&buffers->codes, &buffers->best}) {
+    visit(codes->codes, sizes.weights);
+    visit(codes->scales, sizes.weights / sizes.group);
+    visit(codes->error.values, sizes.weights);
+  }
+  visit(buffers->held_out, sizes.n_in * int64_t{kHeldOutTokensMax});
+  visit(buffers->gate.values, sizes.gates);
+  visit(buffers->up.values, sizes.gates);
+  visit(buffers->tokens, kTokensAtOnce * sizes.hidden);
+  visit(buffers->transposed_tokens, kTokensAtOnce * sizes.hidden);
+  visit(buffers->inner, 2 * kTokensAtOnce * sizes.inner);
+}
 
 class CalibratedRun {
  public:
@@ -235,30 +256,53 @@ Result<TensorLoss> run_calibrated_job(const CalibratedJob& job, ReadBuffers* rea
   return loss;
 }
 
-int64_t calibrated_bytes(const CompressPlan& plan) {
-  int64_t most = 0;
+CalibrationSizes CalibrationSizes::of(const CompressPlan& plan) {
+  CalibrationSizes out{.group = plan.options.group};
   for (const OutputShard& shard : plan.shards) {
     for (const CompressJob& job : shard.jobs) {
       if (!job.input) continue;
-      constexpr auto kFloat = int64_t{sizeof(float)};
-      const StoredMatrix& matrix = job.matrix;
-      const int64_t lanes = round_up(matrix.n_out, kFitLanes);
-      int64_t bytes = 2 * matrix.n_in * matrix.n_in * kFloat;  // moments and their factor
-      bytes += matrix.n_in * lanes * 2 * kFloat;               // weights, carried
-      bytes += matrix.n_in * lanes * 2 * (kFloat + 1);  // errors and codes, these and the best
-      bytes += matrix.n_in * matrix.n_out;              // packed, scales
-      bytes += matrix.n_in * int64_t{kHeldOutTokensMax} * kFloat;  // held out
-      if (job.input->is_inner()) {
-        // The maps before it, and tokens on their way through them.
-        bytes += 2 * job.input->gate.n_in * matrix.n_in * kFloat;
-        bytes += 2 * kTokensAtOnce * (job.input->gate.n_in + matrix.n_in) * kFloat;
-      } else {
-        bytes += kTokensAtOnce * matrix.n_in * kFloat;
-      }
-      most = std::max(most, bytes);
+      const int64_t n_in = job.matrix.n_in;
+      out.n_in = std::max(out.n_in, n_in);
+      out.weights = std::max(out.weights, n_in * round_up(job.matrix.n_out, kFitLanes));
+      int64_t& tokens = job.input->is_inner() ? out.inner : out.hidden;
+      tokens = std::max(tokens, n_in);
+      if (!job.input->is_inner()) continue;
+      const StoredMatrix& gate = job.input->gate;
+      out.hidden = std::max(out.hidden, gate.n_in);
+      out.gates = std::max(out.gates, gate.n_in * round_up(gate.n_out, kFitLanes));
     }
   }
-  return most;
+  return out;
+}
+
+int64_t CalibrationSizes::thread_bytes() const {
+  if (n_in == 0) return 0;
+  int64_t bytes = kThreadBytes;
+  bytes += 2 * n_in * n_in * int64_t{sizeof(float)};               // moments and their factor
+  bytes += weights / 2 + weights / group * int64_t{sizeof(Bf16)};  // what is written
+  CalibrationBuffers none;
+  each_buffer(*this, &none,
+              [&]<class T>(const std::vector<T>&, int64_t n) { bytes += n * int64_t{sizeof(T)}; });
+  return bytes;
+}
+
+void CalibrationBuffers::reserve(const CalibrationSizes& sizes) {
+  moments.reserve(sizes.n_in);
+  each_buffer(sizes, this, [](auto& buffer, int64_t n) { buffer.reserve(static_cast<size_t>(n)); });
+}
+
+Result<int> threads_that_fit(const CompressPlan& plan, int n_threads, int64_t available) {
+  const int64_t needed = CalibrationSizes::of(plan).thread_bytes();
+  if (needed == 0) return n_threads;
+  if (needed <= available) {
+    return static_cast<int>(std::min<int64_t>(n_threads, available / needed));
+  }
+  return resource_exhausted(format(
+      "calibrating an expert takes %s of memory (%lld bytes), and %s (%lld bytes) are "
+      "available: free some, raise the limit of the process (RLIMIT_DATA, RLIMIT_AS) or of its "
+      "control group, or take --method rtn",
+      human_bytes(needed).c_str(), static_cast<long long>(needed), human_bytes(available).c_str(),
+      static_cast<long long>(available)));
 }
 
 }  // namespace quire

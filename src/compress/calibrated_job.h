@@ -1,5 +1,5 @@
 // A routed expert's map by GPTQ: from what calibration text gave the expert to codes, scales and
-// what they cost. Whole matrices in memory: calibrated_bytes() says how much.
+// what they cost. Whole matrices in memory: CalibrationSizes says how much.
 #pragma once
 
 #include <array>
@@ -27,9 +27,29 @@ constexpr bool has_enough_tokens(const OutputLoss& loss) {
   return loss.n_tokens >= kCalibrationTokensMin && loss.n_held_out >= kHeldOutTokensMin;
 }
 
+// The largest of each kind of what a plan calibrates. All zero: nothing.
+struct CalibrationSizes {
+  int64_t group = 0;
+  int64_t n_in = 0;     // inputs of a map
+  int64_t weights = 0;  // [n_in, n_lanes] of a map
+  int64_t gates = 0;    // the same of what makes the inputs of `down`
+  int64_t hidden = 0;   // inputs of an expert
+  int64_t inner = 0;    // inputs of `down`
+
+  static CalibrationSizes of(const CompressPlan& plan);
+  // What one thread needs beside what the process has. docs/compress.md has the sum.
+  int64_t thread_bytes() const;
+};
+
+// How many of `n_threads` fit into `available` bytes. Errors: resource_exhausted, not one does.
+Result<int> threads_that_fit(const CompressPlan& plan, int n_threads, int64_t available);
+
 // One thread's working memory, used again from job to job. The moments stay: of the next map with
 // the same inputs they are the same.
 struct CalibrationBuffers {
+  // Nothing grows after that.
+  void reserve(const CalibrationSizes& sizes);
+
   InputMoments moments;
   std::array<int64_t, 2> moments_of = {-1, -1};  // layer and expert, of gate and up; else -1
   TransposedWeights weights;
@@ -56,8 +76,5 @@ struct CalibratedJob {
 Result<TensorLoss> run_calibrated_job(const CalibratedJob& job, ReadBuffers* read,
                                       CalibrationBuffers* buffers, std::vector<std::byte>* packed,
                                       std::vector<std::byte>* scales);
-
-// What one thread needs for the largest calibrated map of the plan.
-int64_t calibrated_bytes(const CompressPlan& plan);
 
 }  // namespace quire

@@ -16,6 +16,11 @@ constexpr int64_t kMirrorTile = 64;
 
 }  // namespace
 
+void InputMoments::reserve(int64_t n_in) {
+  moments_.reserve(static_cast<size_t>(n_in * n_in));
+  factor_.reserve(static_cast<size_t>(n_in * n_in));
+}
+
 void InputMoments::reset(int64_t n_in) {
   CHECK(n_in > 0 && n_in % kProductLanes == 0);
   n_in_ = n_in;

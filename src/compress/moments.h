@@ -13,6 +13,8 @@ namespace quire {
 
 class InputMoments {
  public:
+  // Room for that many inputs: n_in * n_in values, twice.
+  void reserve(int64_t n_in);
   // n_in: a multiple of kProductLanes.
   void reset(int64_t n_in);
 

@@ -89,6 +89,9 @@ Status ShardQueue::run_one(OpenShard* shard, size_t job_index, JobBuffers* buffe
 
 void ShardQueue::run() {
   JobBuffers buffers;
+  if (work_.activations != nullptr) {
+    buffers.calibration.reserve(CalibrationSizes::of(work_.plan));
+  }
   while (const std::optional<Taken> taken = take()) {
     for (size_t i = 0; i < taken->n; ++i) {
       Status status = run_one(taken->shard, taken->first + i, &buffers);

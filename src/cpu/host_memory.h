@@ -5,6 +5,8 @@
 // is an ordinary aligned allocation, contents undefined.
 #pragma once
 
+#include <string>
+
 #include "ops/backend.h"
 #include "tensor/buffer.h"
 
@@ -18,7 +20,13 @@ class HostMemory final : public Memory {
   void release(std::byte* data, int64_t bytes) override;
 };
 
-// Of this machine, as the system counts it.
+// Of this machine. Free is what this process may still have: what the system counts as available
+// (pages of files that it would drop too), or less, where a limit of the process (RLIMIT_DATA,
+// RLIMIT_AS) or of a control group leaves less.
 MemoryInfo host_memory_info();
+
+// What the limits of a control group and of those around it leave. `root` is where the groups (v2)
+// are mounted, `path` is the group's in it, from "/" on.
+int64_t control_group_room(const std::string& root, const std::string& path);
 
 }  // namespace quire::cpu

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import resource
 import shutil
 import subprocess
@@ -176,6 +177,51 @@ def test_what_does_not_fit_is_refused(binary, model_path, texts, calibrated, tmp
         (tmp_path / "bad.jsonl").write_text(content)
         refused(message, *GPTQ, "--calibration", str(tmp_path / "bad.jsonl"))
     refused("missing.jsonl", *GPTQ, "--calibration", str(tmp_path / "missing.jsonl"))
+
+
+def test_memory_that_is_not_there_is_refused_and_just_enough_is_enough(
+    binary, model_path, tmp_path
+):
+    """The kernel holds the limit: were the sum too small, what it lets through would end."""
+    config = json.loads(pathlib.Path(model_path, "config.json").read_text())
+    hidden, inner = 1536, 512
+    config.update(hidden_size=hidden, moe_intermediate_size=inner, num_hidden_layers=2)
+    config.update(n_routed_experts=2, num_experts_per_tok=2, intermediate_size=64)
+    bare, source, given = tmp_path / "config", tmp_path / "in", tmp_path / "given"
+    bare.mkdir()
+    (bare / "config.json").write_text(json.dumps(config))
+    command = [binary, "shard", "--model-path", str(bare), "--load-format", "dummy"]
+    subprocess.run([*command, "--out", str(source)], check=True, capture_output=True)
+    (source / "shard.json").unlink()
+    ids = np.random.default_rng(6).integers(0, 4000, (4, 128))
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text("".join(json.dumps({"ids": line.tolist()}) + "\n" for line in ids))
+    flags = [*GPTQ, "--calibration", str(texts), "--activations", str(given), "--threads", "4"]
+    succeed(binary, source, tmp_path / "free", *flags)
+    report = json.loads((tmp_path / "free" / "report.json").read_text())["calibration"]
+    assert report["too_few_tokens"] == 0  # so that every damping was tried
+
+    def limited(name, limit):
+        at_most = lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+        return compress(binary, source, tmp_path / name, *flags, preexec_fn=at_most)
+
+    def refusal(done):
+        assert done.returncode == 1 and "RLIMIT_DATA" in done.stderr, done.stderr
+        assert not (tmp_path / "out").exists()
+        needed, available = re.findall(r"\((\d+) bytes\)", done.stderr)
+        return int(needed), int(available)
+
+    limit = 60_000_000
+    needed, available = refusal(limited("out", limit))
+    # docs/compress.md, by hand: squares of the inputs, weights, groups, tokens, the rest.
+    n, weights = hidden, hidden * inner
+    arrays = 8 * n * n + 18.5 * weights + 6 * weights / 32 + 4096 * n + 8 * weights
+    assert needed == arrays + 2048 * (hidden + inner) + 32 * 2**20
+    short, some = needed - available, 1 << 20  # the heap is not as large in every run
+    assert refusal(limited("out", limit + short - some))[0] == needed
+    done = limited("out", limit + short + some)
+    assert done.returncode == 0, done.stderr
+    assert digest(tmp_path / "out") == digest(tmp_path / "free")
 
 
 def test_a_damaged_record_is_an_error_with_its_name(
