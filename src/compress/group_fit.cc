@@ -24,7 +24,9 @@ using U8 = hn::Rebind<uint8_t, F32>;
 using Vec = hn::Vec<F32>;
 
 // Largest weight over scale, from no clipping at all to where clipping costs more than it gains.
-constexpr float kInt4Divisors[] = {7, 7.5, 8, 8.5, 9, 9.5, 10, 10.5};
+constexpr int kInt4Candidates = 8;
+constexpr float kInt4Divisors[kInt4Candidates] = {7, 7.5, 8, 8.5, 9, 9.5, 10, 10.5};
+constexpr int kAtOnce = 4;  // of these: what 16 registers hold
 constexpr int kLeastSquaresSteps = 2;
 // Steps of the e4m3 scale, from the one that maps the largest weight to 6: one finer, and up to the
 // one that maps it to 4.
@@ -80,24 +82,35 @@ struct Best {
   Vec error;
 };
 
-template <class Grid>
-HWY_INLINE Vec error_of(const Groups& groups, Vec scale, const Grid& grid) {
-  const Vec inverse = hn::Div(set(1), scale);
-  Vec error = hn::Zero(F32());
+// Sums in order of the inputs, of several scales side by side: each addition waits for the one
+// before it.
+template <int kScales, class Grid>
+HWY_INLINE void errors_of(const Groups& groups, const Vec (&scales)[kScales], const Grid& grid,
+                          Vec (&errors)[kScales]) {
+  Vec inverses[kScales];
+  for (int s = 0; s < kScales; ++s) {
+    inverses[s] = hn::Div(set(1), scales[s]);
+    errors[s] = hn::Zero(F32());
+  }
   for (int64_t i = 0; i < groups.group; ++i) {
     const Vec w = groups.weight(i);
-    const Vec off = hn::Sub(w, hn::Mul(grid.nearest(hn::Mul(w, inverse)), scale));
-    error = hn::Add(error, hn::Mul(off, off));
+    for (int s = 0; s < kScales; ++s) {
+      const Vec off = hn::Sub(w, hn::Mul(grid.nearest(hn::Mul(w, inverses[s])), scales[s]));
+      errors[s] = hn::Add(errors[s], hn::Mul(off, off));
+    }
   }
-  return error;
 }
 
-template <class Grid>
-HWY_INLINE void try_scale(const Groups& groups, Vec scale, const Grid& grid, Best* best) {
-  const Vec error = error_of(groups, scale, grid);
-  const auto is_better = hn::Lt(error, best->error);
-  best->scale = hn::IfThenElse(is_better, scale, best->scale);
-  best->error = hn::IfThenElse(is_better, error, best->error);
+template <int kScales, class Grid>
+HWY_INLINE void try_scales(const Groups& groups, const Vec (&scales)[kScales], const Grid& grid,
+                           Best* best) {
+  Vec errors[kScales];
+  errors_of(groups, scales, grid, errors);
+  for (int s = 0; s < kScales; ++s) {
+    const auto is_better = hn::Lt(errors[s], best->error);
+    best->scale = hn::IfThenElse(is_better, scales[s], best->scale);
+    best->error = hn::IfThenElse(is_better, errors[s], best->error);
+  }
 }
 
 // A scale that can be divided by; groups of nothing but (next to) zeros get 1.
@@ -123,19 +136,19 @@ HWY_INLINE Vec least_squares(const Groups& groups, Vec scale) {
 }
 
 template <class Grid>
-HWY_INLINE void store_sums(const Groups& groups, Vec scale, const Grid& grid, int64_t lane,
+HWY_INLINE void store_sums(const Groups& groups, const Best& best, const Grid& grid, int64_t lane,
                            FitSums* out) {
-  const Vec inverse = hn::Div(set(1), scale);
+  const Vec inverse = hn::Div(set(1), best.scale);
   Vec weights = hn::Zero(F32());
   Vec values = hn::Zero(F32());
   for (int64_t i = 0; i < groups.group; ++i) {
     const Vec w = groups.weight(i);
-    const Vec value = hn::Mul(grid.nearest(hn::Mul(w, inverse)), scale);
+    const Vec value = hn::Mul(grid.nearest(hn::Mul(w, inverse)), best.scale);
     weights = hn::Add(weights, hn::Mul(w, w));
     values = hn::Add(values, hn::Mul(value, value));
   }
   const size_t at = static_cast<size_t>(lane);
-  hn::StoreU(error_of(groups, scale, grid), F32(), out->error.data() + at);
+  hn::StoreU(best.error, F32(), out->error.data() + at);
   hn::StoreU(weights, F32(), out->weight.data() + at);
   hn::StoreU(values, F32(), out->value.data() + at);
 }
@@ -149,13 +162,17 @@ void fit_int4_target(const float* weights, int64_t group, Int4Fit* out) {
     const Groups groups{weights + lane, group};
     const Vec largest = groups.largest();
     Best best{set(1), hn::Inf(f32)};
-    for (const float divisor : kInt4Divisors) {
-      const Vec scale = usable(round_to_bf16(hn::Mul(largest, set(1 / divisor))));
-      if (divisor == kInt4Divisors[0]) best.scale = scale;
-      try_scale(groups, scale, grid, &best);
+    for (int first = 0; first < kInt4Candidates; first += kAtOnce) {
+      Vec scales[kAtOnce];
+      for (int s = 0; s < kAtOnce; ++s) {
+        scales[s] = usable(round_to_bf16(hn::Mul(largest, set(1 / kInt4Divisors[first + s]))));
+      }
+      if (first == 0) best.scale = scales[0];
+      try_scales(groups, scales, grid, &best);
     }
     for (int step = 0; step < kLeastSquaresSteps; ++step) {
-      try_scale(groups, least_squares(groups, best.scale), grid, &best);
+      const Vec scales[] = {least_squares(groups, best.scale)};
+      try_scales(groups, scales, grid, &best);
     }
     const Vec inverse = hn::Div(set(1), best.scale);
     for (int64_t i = 0; i < group; ++i) {
@@ -168,7 +185,7 @@ void fit_int4_target(const float* weights, int64_t group, Int4Fit* out) {
     for (int64_t i = 0; i < static_cast<int64_t>(hn::Lanes(f32)); ++i) {
       out->scale[static_cast<size_t>(lane + i)] = to_bf16(scales[i]);
     }
-    store_sums(groups, best.scale, grid, lane, &out->sums);
+    store_sums(groups, best, grid, lane, &out->sums);
   }
 }
 
@@ -195,11 +212,12 @@ void fit_nvfp4_target(const float* weights, float tensor_scale, Nvfp4Fit* out) {
         codes[i] = static_cast<uint32_t>(std::clamp<int64_t>(code, 1, kScaleCodeMax));
         scales[i] = to_float(Fp8E4m3{static_cast<uint8_t>(codes[i])}) * tensor_scale;
       }
-      const Vec scale = usable(hn::LoadU(f32, scales));
-      const Vec error = error_of(groups, scale, grid);
-      const auto is_better = hn::Lt(error, best.error);
-      best.scale = hn::IfThenElse(is_better, scale, best.scale);
-      best.error = hn::IfThenElse(is_better, error, best.error);
+      const Vec scale[] = {usable(hn::LoadU(f32, scales))};
+      Vec error[1];
+      errors_of(groups, scale, grid, error);
+      const auto is_better = hn::Lt(error[0], best.error);
+      best.scale = hn::IfThenElse(is_better, scale[0], best.scale);
+      best.error = hn::IfThenElse(is_better, error[0], best.error);
       best_code = hn::IfThenElse(hn::RebindMask(u32, is_better), hn::LoadU(u32, codes), best_code);
     }
     hn::StoreU(hn::DemoteTo(U8(), hn::BitCast(hn::RebindToSigned<F32>(), best_code)), U8(),
@@ -217,7 +235,7 @@ void fit_nvfp4_target(const float* weights, float tensor_scale, Nvfp4Fit* out) {
       const auto bits = hn::Or(code, hn::BitCast(hn::RebindToSigned<F32>(), sign));
       hn::StoreU(hn::DemoteTo(U8(), bits), U8(), out->codes.data() + i * kFitLanes + lane);
     }
-    store_sums(groups, best.scale, grid, lane, &out->sums);
+    store_sums(groups, best, grid, lane, &out->sums);
   }
 }
 

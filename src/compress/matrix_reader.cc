@@ -62,14 +62,13 @@ Result<DecodedRows> MatrixReader::rows(int64_t first, int64_t n) {
   buffers_.in.resize(static_cast<size_t>(n * row_bytes));
   buffers_.decoded.resize(static_cast<size_t>(n * n_in));
   TRY_OK(read_tensor(tensor, inputs_, first * row_bytes, buffers_.in));
-  decode_rows({.dtype = tensor.entry.dtype,
-               .values = buffers_.in,
-               .block_scales = buffers_.scales,
-               .first_row = first,
-               .n_rows = n,
-               .n_in = n_in},
-              buffers_.decoded.data());
-  const int64_t bad = find_not_finite(buffers_.decoded);
+  const int64_t bad = decode_rows({.dtype = tensor.entry.dtype,
+                                   .values = buffers_.in,
+                                   .block_scales = buffers_.scales,
+                                   .first_row = first,
+                                   .n_rows = n,
+                                   .n_in = n_in},
+                                  buffers_.decoded.data());
   if (bad >= 0) {
     return damaged(tensor, format("weight [%lld, %lld] is not a finite number",
                                   static_cast<long long>(first + bad / n_in),

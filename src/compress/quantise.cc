@@ -6,41 +6,13 @@
 #include <limits>
 
 #include "base/bytes.h"
+#include "compress/lanes.h"
 #include "ops/weight_matrix.h"
+#include "tensor/convert.h"
 
 namespace quire {
 
 namespace {
-
-// Every e4m3 value: a load instead of arithmetic.
-constexpr std::array<float, 256> make_e4m3_values() {
-  std::array<float, 256> out{};
-  for (size_t i = 0; i < out.size(); ++i) out[i] = to_float(Fp8E4m3{static_cast<uint8_t>(i)});
-  return out;
-}
-constexpr std::array<float, 256> kE4m3Values = make_e4m3_values();
-
-// Groups [first, first + kFitLanes) of a row, an input of every group side by side; lanes past the
-// row's end hold zeros.
-void gather_groups(const float* row, int64_t group, int64_t n_lanes, float* out) {
-  if (n_lanes < kFitLanes) std::fill_n(out, group * kFitLanes, 0.0F);
-  for (int64_t lane = 0; lane < n_lanes; ++lane) {
-    const float* from = row + lane * group;
-    for (int64_t i = 0; i < group; ++i) out[i * kFitLanes + lane] = from[i];
-  }
-}
-
-// The same way back: two codes a byte, the even input low.
-void scatter_nibbles(const uint8_t* codes, int64_t group, int64_t n_lanes, std::byte* out) {
-  for (int64_t lane = 0; lane < n_lanes; ++lane) {
-    std::byte* to = out + lane * group / 2;
-    for (int64_t i = 0; i < group / 2; ++i) {
-      const unsigned low = codes[2 * i * kFitLanes + lane];
-      const unsigned high = codes[(2 * i + 1) * kFitLanes + lane];
-      to[i] = static_cast<std::byte>(low | high << 4);
-    }
-  }
-}
 
 void add_lanes(const FitSums& sums, int64_t row, int64_t first_group, int64_t n_lanes,
                QuantisationError* error) {
@@ -70,30 +42,36 @@ struct Block {
   int64_t column, n_columns;  // inputs
 };
 
+// What FP8 blocks and rows of BF16 lost: lane after lane.
+void add_group(const FitSums& sums, int64_t row, int64_t index, QuantisationError* error) {
+  QuantisationError::Group group{0, 0, 0, row, index};
+  for (size_t lane = 0; lane < kFitLanes; ++lane) {
+    group.error += static_cast<double>(sums.error[lane]);
+    group.weight += static_cast<double>(sums.weight[lane]);
+    group.value += static_cast<double>(sums.value[lane]);
+  }
+  error->add(group);
+}
+
 void quantise_block(const DecodedRows& rows, const Block& block, std::byte* codes, float* scale,
                     QuantisationError* error) {
   float largest = 0;
   for (int64_t row = block.row; row < block.row + block.n_rows; ++row) {
-    const float* values = rows.row(row) + block.column;
-    for (int64_t i = 0; i < block.n_columns; ++i) largest = std::max(largest, std::abs(values[i]));
+    const float* weights = rows.row(row) + block.column;
+    largest = std::max(largest, largest_magnitude(weights, block.n_columns));
   }
   *scale = largest / kFp8Max;
   if (!(*scale >= std::numeric_limits<float>::min())) *scale = 1;
-  QuantisationError::Group sums{0, 0, 0, rows.first_row + block.row, block.column / kFp8Block};
+  FitSums sums{};
+  float values[kFp8Block];
   for (int64_t row = block.row; row < block.row + block.n_rows; ++row) {
-    const float* values = rows.row(row) + block.column;
-    std::byte* to = codes + row * rows.n_in + block.column;
-    for (int64_t i = 0; i < block.n_columns; ++i) {
-      const Fp8E4m3 code = to_fp8_e4m3(values[i] / *scale);
-      to[i] = static_cast<std::byte>(code.bits);
-      const double value = static_cast<double>(kE4m3Values[code.bits] * *scale);
-      const double off = static_cast<double>(values[i]) - value;
-      sums.error += off * off;
-      sums.weight += static_cast<double>(values[i]) * static_cast<double>(values[i]);
-      sums.value += value * value;
-    }
+    const float* weights = rows.row(row) + block.column;
+    auto* to = reinterpret_cast<Fp8E4m3*>(codes) + row * rows.n_in + block.column;
+    float_to_fp8(weights, block.n_columns, *scale, to);
+    fp8_to_float(to, block.n_columns, *scale, values);
+    add_squares(weights, values, block.n_columns, &sums);
   }
-  error->add(sums);
+  add_group(sums, rows.first_row + block.row, block.column / kFp8Block, error);
 }
 
 }  // namespace
@@ -126,27 +104,28 @@ void QuantisationError::merge(const QuantisationError& later) {
   worst_group = later.worst_group;
 }
 
-void decode_rows(const StoredRows& rows, float* out) {
-  if (rows.dtype == Dtype::bf16) {
-    for (int64_t i = 0; i < rows.n_rows * rows.n_in; ++i) {
-      uint16_t bits = 0;
-      std::memcpy(&bits, rows.values.data() + i * int64_t{sizeof bits}, sizeof bits);
-      out[i] = to_float(Bf16{bits});
-    }
-    return;
-  }
-  CHECK(rows.dtype == Dtype::f8_e4m3);
+int64_t decode_rows(const StoredRows& rows, float* out) {
+  CHECK(rows.dtype == Dtype::bf16 || rows.dtype == Dtype::f8_e4m3);
   const int64_t scale_columns = div_up(rows.n_in, kFp8Block);
   for (int64_t row = 0; row < rows.n_rows; ++row) {
-    const auto* from = reinterpret_cast<const uint8_t*>(rows.values.data()) + row * rows.n_in;
-    const float* scales =
-        rows.block_scales.data() + (rows.first_row + row) / kFp8Block * scale_columns;
-    for (int64_t begin = 0; begin < rows.n_in; begin += kFp8Block) {
-      const float scale = scales[begin / kFp8Block];
-      const int64_t end = std::min(begin + kFp8Block, rows.n_in);
-      for (int64_t i = begin; i < end; ++i) out[row * rows.n_in + i] = kE4m3Values[from[i]] * scale;
+    float* to = out + row * rows.n_in;
+    if (rows.dtype == Dtype::bf16) {
+      const auto* from = reinterpret_cast<const Bf16*>(rows.values.data()) + row * rows.n_in;
+      bf16_to_float(from, rows.n_in, to);
+    } else {
+      const auto* from = reinterpret_cast<const Fp8E4m3*>(rows.values.data()) + row * rows.n_in;
+      const float* scales =
+          rows.block_scales.data() + (rows.first_row + row) / kFp8Block * scale_columns;
+      for (int64_t begin = 0; begin < rows.n_in; begin += kFp8Block) {
+        const int64_t n = std::min(kFp8Block, rows.n_in - begin);
+        fp8_to_float(from + begin, n, scales[begin / kFp8Block], to + begin);
+      }
     }
+    // While the row is in the first cache.
+    const int64_t bad = find_not_finite({to, static_cast<size_t>(rows.n_in)});
+    if (bad >= 0) return row * rows.n_in + bad;
   }
+  return -1;
 }
 
 int64_t find_not_finite(std::span<const float> values) {
@@ -215,19 +194,14 @@ void quantise_nvfp4(const DecodedRows& rows, float tensor_scale, std::byte* pack
 }
 
 void round_to_bf16(const DecodedRows& rows, std::byte* out, QuantisationError* error) {
+  std::vector<float> values(static_cast<size_t>(rows.n_in));
   for (int64_t row = 0; row < rows.n_rows; ++row) {
-    QuantisationError::Group sums{0, 0, 0, rows.first_row + row, 0};
-    for (int64_t i = 0; i < rows.n_in; ++i) {
-      const float weight = rows.row(row)[i];
-      const Bf16 rounded = to_bf16(weight);
-      std::memcpy(out + (row * rows.n_in + i) * int64_t{sizeof rounded}, &rounded, sizeof rounded);
-      const float value = to_float(rounded);
-      const float off = weight - value;
-      sums.error += static_cast<double>(off * off);
-      sums.weight += static_cast<double>(weight * weight);
-      sums.value += static_cast<double>(value * value);
-    }
-    error->add(sums);
+    auto* to = reinterpret_cast<Bf16*>(out) + row * rows.n_in;
+    float_to_bf16(rows.row(row), rows.n_in, to);
+    bf16_to_float(to, rows.n_in, values.data());
+    FitSums sums{};
+    add_squares(rows.row(row), values.data(), rows.n_in, &sums);
+    add_group(sums, rows.first_row + row, 0, error);
   }
 }
 

@@ -44,8 +44,9 @@ struct StoredRows {
   int64_t n_in = 0;
 };
 
-// out: [n_rows, n_in]. e4m3 values are multiplied by their scale, without rounding.
-void decode_rows(const StoredRows& rows, float* out);
+// out: [n_rows, n_in]. e4m3 values are multiplied by their scale, without rounding. The index of
+// the first value that is no finite number, or -1; what comes after it is not decoded.
+int64_t decode_rows(const StoredRows& rows, float* out);
 
 // The index of the first value that is no finite number, or -1.
 int64_t find_not_finite(std::span<const float> values);
