@@ -20,6 +20,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using F32 = hn::CappedTag<float, 16>;
 using U32 = hn::RebindToUnsigned<F32>;
+using I32 = hn::RebindToSigned<F32>;
 using U8 = hn::Rebind<uint8_t, F32>;
 using Vec = hn::Vec<F32>;
 
@@ -32,7 +33,7 @@ constexpr int kLeastSquaresSteps = 2;
 // one that maps it to 4.
 constexpr int kScaleStepFirst = -1;
 constexpr int kScaleStepLast = 5;
-constexpr uint32_t kScaleCodeMax = 0x7e;  // 448
+constexpr int32_t kScaleCodeMax = 0x7e;  // 448
 constexpr float kE2m1Max = 6;
 
 HWY_INLINE Vec set(float x) { return hn::Set(F32(), x); }
@@ -44,6 +45,15 @@ HWY_INLINE Vec round_to_bf16(Vec x) {
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1));
   const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(u32, 0x7fff)));
   return hn::BitCast(F32(), hn::And(rounded, hn::Set(u32, 0xffff0000U)));
+}
+
+// Of codes that are neither negative nor NaN; below 8 there is no implicit one.
+HWY_INLINE Vec positive_e4m3(hn::Vec<I32> code) {
+  const I32 i32;
+  const Vec small = hn::Mul(hn::ConvertTo(F32(), code), set(0x1p-9F));
+  const auto moved = hn::Add(hn::ShiftLeft<20>(code), hn::Set(i32, 120 << 23));
+  const auto is_small = hn::RebindMask(F32(), hn::Lt(code, hn::Set(i32, 8)));
+  return hn::IfThenElse(is_small, small, hn::BitCast(F32(), moved));
 }
 
 // One register of groups: weights at w, one row of 16 lanes further for each input.
@@ -177,7 +187,7 @@ void fit_int4_target(const float* weights, int64_t group, Int4Fit* out) {
     const Vec inverse = hn::Div(set(1), best.scale);
     for (int64_t i = 0; i < group; ++i) {
       const Vec q = grid.nearest(hn::Mul(groups.weight(i), inverse));
-      const auto code = hn::ConvertTo(hn::RebindToSigned<F32>(), hn::Add(q, set(8)));
+      const auto code = hn::ConvertTo(I32(), hn::Add(q, set(8)));
       hn::StoreU(hn::DemoteTo(U8(), code), U8(), out->codes.data() + i * kFitLanes + lane);
     }
     float scales[kFitLanes];
@@ -192,36 +202,31 @@ void fit_int4_target(const float* weights, int64_t group, Int4Fit* out) {
 void fit_nvfp4_target(const float* weights, float tensor_scale, Nvfp4Fit* out) {
   const F32 f32;
   const U32 u32;
+  const I32 i32;
   const E2m1Grid grid;
   for (int64_t lane = 0; lane < kFitLanes; lane += static_cast<int64_t>(hn::Lanes(f32))) {
     const auto n_lanes = static_cast<int64_t>(hn::Lanes(f32));
     const Groups groups{weights + lane, kNvfp4Group};
     float largest[kFitLanes];
     hn::StoreU(groups.largest(), f32, largest);
-    uint32_t first[kFitLanes];
+    int32_t first[kFitLanes];
     for (int64_t i = 0; i < n_lanes; ++i) {
       first[i] = to_fp8_e4m3(largest[i] / kE2m1Max / tensor_scale).bits;
     }
     Best best{set(1), hn::Inf(f32)};
-    auto best_code = hn::Set(u32, 1);
-    for (int step = kScaleStepFirst; step <= kScaleStepLast; ++step) {
-      uint32_t codes[kFitLanes];
-      float scales[kFitLanes];
-      for (int64_t i = 0; i < n_lanes; ++i) {
-        const int64_t code = static_cast<int64_t>(first[i]) + step;
-        codes[i] = static_cast<uint32_t>(std::clamp<int64_t>(code, 1, kScaleCodeMax));
-        scales[i] = to_float(Fp8E4m3{static_cast<uint8_t>(codes[i])}) * tensor_scale;
-      }
-      const Vec scale[] = {usable(hn::LoadU(f32, scales))};
+    auto best_code = hn::Set(i32, 1);
+    for (int32_t step = kScaleStepFirst; step <= kScaleStepLast; ++step) {
+      const auto next = hn::Add(hn::LoadU(i32, first), hn::Set(i32, step));
+      const auto code = hn::Min(hn::Max(next, hn::Set(i32, 1)), hn::Set(i32, kScaleCodeMax));
+      const Vec scale[] = {usable(hn::Mul(positive_e4m3(code), set(tensor_scale)))};
       Vec error[1];
       errors_of(groups, scale, grid, error);
       const auto is_better = hn::Lt(error[0], best.error);
       best.scale = hn::IfThenElse(is_better, scale[0], best.scale);
       best.error = hn::IfThenElse(is_better, error[0], best.error);
-      best_code = hn::IfThenElse(hn::RebindMask(u32, is_better), hn::LoadU(u32, codes), best_code);
+      best_code = hn::IfThenElse(hn::RebindMask(i32, is_better), code, best_code);
     }
-    hn::StoreU(hn::DemoteTo(U8(), hn::BitCast(hn::RebindToSigned<F32>(), best_code)), U8(),
-               out->scale.data() + lane);
+    hn::StoreU(hn::DemoteTo(U8(), best_code), U8(), out->scale.data() + lane);
     const Vec inverse = hn::Div(set(1), best.scale);
     for (int64_t i = 0; i < kNvfp4Group; ++i) {
       // Codes run 0, 0.5, 1, 1.5, 2, 3, 4, 6: below 2 the code is twice the value, then it is the
@@ -230,9 +235,9 @@ void fit_nvfp4_target(const float* weights, float tensor_scale, Nvfp4Fit* out) {
       const Vec size = hn::Abs(q);
       Vec index = hn::IfThenElse(hn::Lt(size, set(2)), hn::Add(size, size), hn::Add(size, set(2)));
       index = hn::Min(index, set(7));
-      const auto code = hn::ConvertTo(hn::RebindToSigned<F32>(), index);
+      const auto code = hn::ConvertTo(I32(), index);
       const auto sign = hn::ShiftLeft<3>(hn::ShiftRight<31>(hn::BitCast(u32, q)));
-      const auto bits = hn::Or(code, hn::BitCast(hn::RebindToSigned<F32>(), sign));
+      const auto bits = hn::Or(code, hn::BitCast(I32(), sign));
       hn::StoreU(hn::DemoteTo(U8(), bits), U8(), out->codes.data() + i * kFitLanes + lane);
     }
     store_sums(groups, best, grid, lane, &out->sums);

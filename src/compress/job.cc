@@ -1,11 +1,10 @@
 #include "compress/job.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/bytes.h"
-#include "base/text.h"
+#include "cpu/rows.h"
 #include "ops/weight_matrix.h"
 
 namespace quire {
@@ -112,7 +111,8 @@ Status JobRun::convert_rows(const DecodedRows& rows) {
 Result<float> JobRun::largest_weight(MatrixReader* weights) {
   float largest = 0;
   TRY_OK(weights->each_piece([&](const DecodedRows& rows) -> Status {
-    for (const float weight : rows.values) largest = std::max(largest, std::abs(weight));
+    const auto n = static_cast<int64_t>(rows.values.size());
+    largest = std::max(largest, cpu::largest_magnitude(rows.values.data(), n));
     return {};
   }));
   return largest;
