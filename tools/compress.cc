@@ -142,6 +142,9 @@ Status run(CompressCommand command) {
   if (is_calibrated) {
     const std::unique_ptr<Backend> backend = TRY(make_backend({.n_threads = 1}));
     n_threads = TRY(threads_that_fit(plan, n_threads, backend->memory_info().free));
+    if (n_threads < command.n_threads) {
+      std::fprintf(stderr, "memory is there for %d of %d threads\n", n_threads, command.n_threads);
+    }
   }
   Compression compression = TRY(Compression::begin(command.folders, plan, input));
   if (compression.n_resumed() > 0) {

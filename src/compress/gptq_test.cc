@@ -8,10 +8,9 @@
 
 #include "base/rng.h"
 #include "compress/products.h"
+#include "tensor/targets.h"
 
-// As products.cc, so that every target it has can be asked for.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3)
-#define HWY_DISABLE_PCLMUL_AES
+// After tensor/targets.h, which it must agree with.
 #include <hwy/targets.h>
 
 namespace quire {

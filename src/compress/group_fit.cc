@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <limits>
 
-// On x86: SSE4.2, AVX2 and AVX-512, as the CPU backend.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3)
-#define HWY_DISABLE_PCLMUL_AES
+#include "tensor/targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/group_fit.cc"
 #include <hwy/foreach_target.h>

@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "tensor/targets.h"
 
-// As group_fit.cc, so that every target it has can be asked for.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3)
-#define HWY_DISABLE_PCLMUL_AES
+// After tensor/targets.h, which it must agree with.
 #include <hwy/targets.h>
 
 namespace quire {

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "base/bytes.h"
-#include "cpu/rows.h"
 #include "ops/weight_matrix.h"
+#include "tensor/convert.h"
 
 namespace quire {
 
@@ -112,7 +112,7 @@ Result<float> JobRun::largest_weight(MatrixReader* weights) {
   float largest = 0;
   TRY_OK(weights->each_piece([&](const DecodedRows& rows) -> Status {
     const auto n = static_cast<int64_t>(rows.values.size());
-    largest = std::max(largest, cpu::largest_magnitude(rows.values.data(), n));
+    largest = std::max(largest, largest_magnitude(rows.values.data(), n));
     return {};
   }));
   return largest;

@@ -1,8 +1,7 @@
 #include "compress/lanes.h"
 
-// On x86: SSE4.2, AVX2 and AVX-512, as the CPU backend.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3)
-#define HWY_DISABLE_PCLMUL_AES
+#include "tensor/targets.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/lanes.cc"
 #include <hwy/foreach_target.h>

@@ -3,10 +3,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "tensor/targets.h"
 
-// On x86: SSE4.2, AVX2 and AVX-512, as the CPU backend.
-#define HWY_DISABLED_TARGETS (HWY_SSSE3)
-#define HWY_DISABLE_PCLMUL_AES
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "compress/products.cc"
 #include <hwy/foreach_target.h>

@@ -10,7 +10,7 @@
 #include "cpu/rows.h"
 #include "tensor/targets.h"
 
-// After cpu/targets.h, which it must agree with.
+// After tensor/targets.h, which it must agree with.
 #include <hwy/targets.h>
 
 namespace quire::cpu {

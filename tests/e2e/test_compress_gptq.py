@@ -220,7 +220,7 @@ def test_memory_that_is_not_there_is_refused_and_just_enough_is_enough(
     short, some = needed - available, 1 << 20  # the heap is not as large in every run
     assert refusal(limited("out", limit + short - some))[0] == needed
     done = limited("out", limit + short + some)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0 and "for 1 of 4 threads" in done.stderr, done.stderr
     assert digest(tmp_path / "out") == digest(tmp_path / "free")
 
 
