@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
+#include <span>
 
 namespace quire::ops_test {
 
@@ -26,6 +28,13 @@ struct Sum {
   void add(double a, double b) {
     value += a * b;
     size += std::abs(a * b);
+  }
+  // Every a[i] * b[i], in order; b may be longer. Sanitized builds spend their time here: plain
+  // pointers.
+  void add(std::span<const double> a, std::span<const double> b) {
+    const double* from_a = a.data();
+    const double* from_b = b.data();
+    for (const double* end = from_a + a.size(); from_a != end;) add(*from_a++, *from_b++);
   }
 };
 
@@ -115,6 +124,28 @@ double weight_at(const WeightMatrix& weight, int64_t o, int64_t i) {
   return 0;
 }
 
+namespace {
+
+// The values of a weight, [n_out, n_in].
+class Decoded {
+ public:
+  explicit Decoded(const WeightMatrix& weight) : n_in_(static_cast<size_t>(weight.n_in)) {
+    values_.reserve(static_cast<size_t>(weight.n_out) * n_in_);
+    for (int64_t o = 0; o < weight.n_out; ++o) {
+      for (int64_t i = 0; i < weight.n_in; ++i) values_.push_back(weight_at(weight, o, i));
+    }
+  }
+  std::span<const double> row(int64_t o) const {
+    return std::span(values_).subspan(static_cast<size_t>(o) * n_in_, n_in_);
+  }
+
+ private:
+  size_t n_in_;
+  std::vector<double> values_;
+};
+
+}  // namespace
+
 std::vector<double> activation_of(View<const Bf16, 1> x, Activation activation) {
   std::vector<double> out;
   for (int64_t i = 0; i < x[0]; ++i) {
@@ -136,13 +167,12 @@ std::vector<double> activation_of(View<const Bf16, 1> x, Activation activation) 
 Expected reference(const ops::Linear& args) {
   Expected out;
   const int64_t n_in = args.weight.n_in;
+  const Decoded weight(args.weight);
   for (int64_t t = 0; t < args.x[0]; ++t) {
     const std::vector<double> x = activation_of(args.x.row(t), args.activation);
     for (int64_t o = 0; o < args.weight.n_out; ++o) {
       Sum sum;
-      for (int64_t i = 0; i < n_in; ++i) {
-        sum.add(x[static_cast<size_t>(i)], weight_at(args.weight, o, i));
-      }
+      sum.add(x, weight.row(o));
       push(out, sum.value, (sum_depth(n_in) + 4) * kFloat * sum.size);
       if (args.out_f32.data != nullptr) out.bound.back() -= kBf16 * std::abs(sum.value);
     }
@@ -202,7 +232,7 @@ constexpr WeightRounding kBf16Weights{.relative = kBf16};
 constexpr WeightRounding kFloat16Weights{.relative = 0x1p-11, .absolute = 0x1p-39};
 
 Attended attend(const std::vector<Sum>& scores, int64_t score_terms,
-                const std::vector<std::vector<double>>& values, const WeightRounding& rounding) {
+                std::span<const std::span<const double>> values, const WeightRounding& rounding) {
   double largest = -INFINITY;
   double score_error = 0;
   for (const Sum& score : scores) {
@@ -226,18 +256,23 @@ Attended attend(const std::vector<Sum>& scores, int64_t score_terms,
     total_error += weight[j] * error[j];
   }
   double largest_value = 0;
-  for (const std::vector<double>& row : values) {
+  for (const std::span<const double> row : values) {
     for (const double x : row) largest_value = std::max(largest_value, std::abs(x));
   }
-  for (size_t c = 0; c < dim; ++c) {
-    double sum = 0;
-    double bound = static_cast<double>(n) * rounding.absolute * largest_value;
-    for (size_t j = 0; j < n; ++j) {
-      sum += weight[j] * values[j][c];
-      bound += weight[j] * std::abs(values[j][c]) * (error[j] + rounding.relative);
+  out.value.assign(dim, 0);
+  out.bound.assign(dim, static_cast<double>(n) * rounding.absolute * largest_value);
+  for (size_t j = 0; j < n; ++j) {
+    const double lost = weight[j] * (error[j] + rounding.relative);
+    double* sum = out.value.data();
+    double* bound = out.bound.data();
+    for (const double x : values[j].first(dim)) {
+      *sum++ += weight[j] * x;
+      *bound++ += lost * std::abs(x);
     }
-    out.value.push_back(sum / total);
-    out.bound.push_back((bound + total_error * std::abs(sum / total)) / total);
+  }
+  for (size_t c = 0; c < dim; ++c) {
+    out.value[c] /= total;
+    out.bound[c] = (out.bound[c] + total_error * std::abs(out.value[c])) / total;
   }
   return out;
 }
@@ -268,6 +303,14 @@ std::vector<double> stored_row(const ops::MlaAttention& args, int64_t row, int64
   return out;
 }
 
+// The two parts of a query, as one.
+std::vector<double> scaled(View<const Bf16, 1> first, View<const Bf16, 1> second, float scale) {
+  std::vector<double> out;
+  for (int64_t i = 0; i < first[0]; ++i) out.push_back(at(first(i)) * double{scale});
+  for (int64_t i = 0; i < second[0]; ++i) out.push_back(at(second(i)) * double{scale});
+  return out;
+}
+
 }  // namespace
 
 Expected reference(const ops::MlaAttention& args) {
@@ -279,23 +322,16 @@ Expected reference(const ops::MlaAttention& args) {
     WeightRounding rounding = is_fp8 ? kFloat16Weights : WeightRounding{};
     if (is_in_chunk) rounding.relative = kBf16;
     std::vector<std::vector<double>> rows;
+    std::vector<std::span<const double>> latents;
     for (int64_t j = 0; j <= args.tokens.position(t); ++j) {
       rows.push_back(stored_row(args, args.tokens.row(t), j));
+      latents.push_back(std::span(rows.back()).first(static_cast<size_t>(rank)));
     }
     for (int64_t h = 0; h < args.q_latent[1]; ++h) {
+      const std::vector<double> query =
+          scaled(args.q_latent.row(t).row(h), args.q_rope.row(t).row(h), args.scale);
       std::vector<Sum> scores(rows.size());
-      std::vector<std::vector<double>> latents;
-      for (size_t j = 0; j < rows.size(); ++j) {
-        for (int64_t c = 0; c < rank; ++c) {
-          scores[j].add(at(args.q_latent(t, h, c)) * double{args.scale},
-                        rows[j][static_cast<size_t>(c)]);
-        }
-        for (int64_t r = 0; r < args.q_rope[2]; ++r) {
-          scores[j].add(at(args.q_rope(t, h, r)) * double{args.scale},
-                        rows[j][static_cast<size_t>(rank + r)]);
-        }
-        latents.emplace_back(rows[j].begin(), rows[j].begin() + rank);
-      }
+      for (size_t j = 0; j < rows.size(); ++j) scores[j].add(query, rows[j]);
       const Attended a = attend(scores, rank + args.q_rope[2], latents, rounding);
       for (size_t c = 0; c < a.value.size(); ++c) push(out, a.value[c], a.bound[c]);
     }
@@ -307,12 +343,18 @@ namespace {
 
 double rounded(double x) { return at(to_bf16(static_cast<float>(x))); }
 
-std::vector<double> expanded(View<const Bf16, 2> w, const std::vector<double>& latent) {
-  std::vector<double> out;
+// w . latent of every row, each value rounded.
+std::vector<std::vector<double>> expanded(View<const Bf16, 2> w,
+                                          std::span<const std::vector<double>> latents) {
+  std::vector<std::vector<double>> out(latents.size());
   for (int64_t d = 0; d < w[0]; ++d) {
-    double sum = 0;
-    for (int64_t c = 0; c < w[1]; ++c) sum += at(w(d, c)) * latent[static_cast<size_t>(c)];
-    out.push_back(rounded(sum));
+    std::vector<double> weight;
+    for (int64_t c = 0; c < w[1]; ++c) weight.push_back(at(w(d, c)));
+    for (size_t j = 0; j < latents.size(); ++j) {
+      Sum sum;
+      sum.add(weight, latents[j]);
+      out[j].push_back(rounded(sum.value));
+    }
   }
   return out;
 }
@@ -321,7 +363,6 @@ std::vector<double> expanded(View<const Bf16, 2> w, const std::vector<double>& l
 
 Expected reference(const ops::MlaPrefillAttention& args) {
   Expected out;
-  const auto rank = static_cast<size_t>(args.w_uk[2]);
   const ops::MlaAttention stored{.kv = args.kv, .tokens = args.tokens, .layer = args.layer};
   for (int64_t row = args.tokens.n_lone; row < args.kv.table[0]; ++row) {
     const int64_t end = args.tokens.row_begin(row + 1);
@@ -334,30 +375,24 @@ Expected reference(const ops::MlaPrefillAttention& args) {
     std::vector<std::vector<std::vector<double>>> keys;
     std::vector<std::vector<std::vector<double>>> values;
     for (int64_t h = 0; h < args.out[1]; ++h) {
-      keys.emplace_back();
-      values.emplace_back();
-      for (const std::vector<double>& latent : rows) {
-        keys.back().push_back(expanded(args.w_uk.row(h), latent));
-        values.back().push_back(expanded(args.w_uv.row(h), latent));
+      keys.push_back(expanded(args.w_uk.row(h), rows));
+      for (size_t j = 0; j < rows.size(); ++j) {
+        keys.back()[j].insert(keys.back()[j].end(), rows[j].begin() + args.w_uk[2], rows[j].end());
       }
+      values.push_back(expanded(args.w_uv.row(h), rows));
     }
     for (int64_t t = args.tokens.row_begin(row); t < end; ++t) {
       const auto n_keys = static_cast<size_t>(args.tokens.position(t)) + 1;
       for (int64_t h = 0; h < args.out[1]; ++h) {
         const auto& key = keys[static_cast<size_t>(h)];
         std::vector<Sum> scores(n_keys);
-        for (size_t j = 0; j < n_keys; ++j) {
-          for (int64_t d = 0; d < args.q_nope[2]; ++d) {
-            scores[j].add(at(args.q_nope(t, h, d)) * double{args.scale},
-                          key[j][static_cast<size_t>(d)]);
-          }
-          for (int64_t r = 0; r < args.q_rope[2]; ++r) {
-            scores[j].add(at(args.q_rope(t, h, r)) * double{args.scale},
-                          rows[j][rank + static_cast<size_t>(r)]);
-          }
-        }
-        const Attended a = attend(scores, args.q_nope[2] + args.q_rope[2],
-                                  values[static_cast<size_t>(h)], kBf16Weights);
+        const std::vector<double> query =
+            scaled(args.q_nope.row(t).row(h), args.q_rope.row(t).row(h), args.scale);
+        for (size_t j = 0; j < n_keys; ++j) scores[j].add(query, key[j]);
+        const auto& value = values[static_cast<size_t>(h)];
+        const std::vector<std::span<const double>> attended(
+            value.begin(), value.begin() + static_cast<int64_t>(n_keys));
+        const Attended a = attend(scores, args.q_nope[2] + args.q_rope[2], attended, kBf16Weights);
         for (size_t v = 0; v < a.value.size(); ++v) push(out, a.value[v], a.bound[v]);
       }
     }
@@ -369,22 +404,27 @@ namespace {
 
 struct Vector {
   std::vector<double> value;
-  std::vector<double> error;  // bounds
+  std::vector<double> error;  // bounds; none of an exact one
+};
+
+struct DecodedExpert {
+  explicit DecodedExpert(const ops::ExpertWeights& expert)
+      : gate(expert.gate), up(expert.up), down(expert.down) {}
+  Decoded gate, up, down;
 };
 
 // weight . x rounded to bf16, with the errors of x carried through. INT4 weights may be off by
 // `scaled_error` of their size.
-Vector product(const WeightMatrix& weight, const Vector& x, double scaled_error) {
+Vector product(const WeightMatrix& weight, const Decoded& values, const Vector& x,
+               double scaled_error) {
   const double weight_error = weight.format == WeightFormat::int4_group ? scaled_error : 0;
   Vector out;
   for (int64_t o = 0; o < weight.n_out; ++o) {
     Sum sum;
-    double carried = 0;
-    for (int64_t i = 0; i < weight.n_in; ++i) {
-      const double w = weight_at(weight, o, i);
-      sum.add(w, x.value[static_cast<size_t>(i)]);
-      carried += std::abs(w) * x.error[static_cast<size_t>(i)];
-    }
+    sum.add(values.row(o), x.value);
+    Sum carrying;
+    if (!x.error.empty()) carrying.add(values.row(o), x.error);
+    const double carried = carrying.size;
     out.value.push_back(sum.value);
     const double error =
         carried + (weight_error + (sum_depth(weight.n_in) + 4) * kFloat) * sum.size;
@@ -393,16 +433,15 @@ Vector product(const WeightMatrix& weight, const Vector& x, double scaled_error)
   return out;
 }
 
-Vector expert_of(const ops::ExpertWeights& expert, View<const Bf16, 1> row, Activation asked,
-                 double scaled_error) {
+Vector expert_of(const ops::ExpertWeights& expert, const DecodedExpert& values,
+                 View<const Bf16, 1> row, Activation asked, double scaled_error) {
   const Activation activation =
       expert.gate.format == WeightFormat::fp8_block128 ? asked : Activation::bf16;
   Vector x;
   x.value = activation_of(row, activation);
-  x.error.assign(x.value.size(), 0);
   constexpr double kSiluSlope = 1.1;  // the largest slope of silu is 1.0999
-  const Vector gate = product(expert.gate, x, scaled_error);
-  const Vector up = product(expert.up, x, scaled_error);
+  const Vector gate = product(expert.gate, values.gate, x, scaled_error);
+  const Vector up = product(expert.up, values.up, x, scaled_error);
   Vector inner;
   for (size_t i = 0; i < gate.value.size(); ++i) {
     const double s = silu(gate.value[i]);
@@ -426,7 +465,7 @@ Vector expert_of(const ops::ExpertWeights& expert, View<const Bf16, 1> row, Acti
       }
     }
   }
-  return product(expert.down, inner, scaled_error);
+  return product(expert.down, values.down, inner, scaled_error);
 }
 
 }  // namespace
@@ -435,12 +474,15 @@ Expected reference(const ops::MoeExperts& args, const ops::ExpertTable& table) {
   Expected out;
   if (args.activation == Activation::fp8_group128) out.cosine_loss += kFp8 * kFp8 / 2;
   const int64_t top_k = args.experts[1];
-  const double scaled_error = args.x[0] > 128 ? kBf16 : 0;  // ops/moe.h
+  const double scaled_error = args.x[0] > 128 ? kBf16 : 0;                     // ops/moe.h
+  std::vector<std::optional<DecodedExpert>> decoded(table.routed.size() + 1);  // the shared last
   for (int64_t t = 0; t < args.x[0]; ++t) {
     std::vector<double> sum(static_cast<size_t>(args.x[1]));
     std::vector<double> error(sum.size());
-    const auto add = [&](const ops::ExpertWeights& expert, double weight) {
-      const Vector y = expert_of(expert, args.x.row(t), args.activation, scaled_error);
+    const auto add = [&](const ops::ExpertWeights& expert, size_t index, double weight) {
+      if (!decoded[index]) decoded[index].emplace(expert);
+      const Vector y =
+          expert_of(expert, *decoded[index], args.x.row(t), args.activation, scaled_error);
       for (size_t i = 0; i < sum.size(); ++i) {
         sum[i] += weight * y.value[i];
         error[i] += std::abs(weight) *
@@ -448,9 +490,10 @@ Expected reference(const ops::MoeExperts& args, const ops::ExpertTable& table) {
       }
     };
     for (int64_t k = 0; k < top_k; ++k) {
-      add(table.routed[static_cast<size_t>(args.experts(t, k))], double{args.weights(t, k)});
+      const auto index = static_cast<size_t>(args.experts(t, k));
+      add(table.routed[index], index, double{args.weights(t, k)});
     }
-    if (table.shared) add(*table.shared, 1);
+    if (table.shared) add(*table.shared, table.routed.size(), 1);
     for (size_t i = 0; i < sum.size(); ++i) push(out, sum[i], error[i] * (1 + kBf16));
   }
   return out;
