@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/json.h"
 #include "base/queue.h"
 #include "base/rng.h"
 #include "base/text.h"

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "tools/bench_commands.h"
 #include "tools/bench_model.h"

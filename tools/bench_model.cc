@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "base/bytes.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "tools/option_value.h"
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "tools/commands.h"
 #include "tools/model_source.h"
 #include "tools/synthetic_step.h"

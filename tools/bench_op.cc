@@ -1,6 +1,7 @@
 // quire bench op: what each op takes beside what its bytes take at the read ceiling.
 #include <cstdio>
 
+#include "base/json.h"
 #include "tools/bench_commands.h"
 #include "tools/bench_model.h"
 #include "tools/model_source.h"

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <string>
 
+#include "base/json.h"
 #include "tools/bench_commands.h"
 #include "tools/option_value.h"
 #include "tools/serve_load.h"

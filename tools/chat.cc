@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json.h"
 #include "tools/chat_source.h"
 #include "tools/commands.h"
 #include "tools/option_value.h"

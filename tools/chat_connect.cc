@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "tools/chat_source.h"
 #include "tools/http_exchange.h"

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "base/queue.h"
 #include "base/rng.h"

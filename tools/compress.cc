@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/mapped_file.h"
 #include "base/text.h"
 #include "compress/calibrated_job.h"

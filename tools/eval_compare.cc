@@ -3,6 +3,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/json.h"
 #include "base/mapped_file.h"
 #include "base/text.h"
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <string>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "tools/commands.h"
 #include "tools/gpu_budget_flags.h"

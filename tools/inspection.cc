@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "weights/dummy.h"
 #include "weights/shard_writer.h"

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/json.h"
 #include "weights/rank_bytes.h"
 
 namespace quire {

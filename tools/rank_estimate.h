@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "model/config.h"
 #include "tools/pool_budget.h"
 #include "weights/resolve.h"

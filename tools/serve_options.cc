@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "tools/absent_flags.h"
 #include "tools/option_value.h"

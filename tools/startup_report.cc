@@ -1,5 +1,6 @@
 #include "tools/startup_report.h"
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace quire {

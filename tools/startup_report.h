@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "ops/backend.h"
 
 namespace quire {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "model/config.h"
 #include "tools/timed_backend.h"
 

@@ -10,12 +10,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/json_fwd.h"
 #include "base/result.h"
 
 namespace quire {
-
-// Objects keep the order in which keys were written: tool declarations are shown to the model.
-using Json = nlohmann::ordered_json;
 
 struct JsonLimits {
   size_t bytes_max = size_t{16} << 20;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/json.h"
 #include "compress/calibrated_job.h"
 
 namespace quire {

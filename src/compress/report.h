@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "compress/plan.h"
 #include "compress/tensor_loss.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/json.h"
 #include "base/mapped_file.h"
 #include "base/text.h"
 #include "model/config_reader.h"

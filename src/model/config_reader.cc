@@ -1,5 +1,6 @@
 #include "model/config_reader.h"
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace quire {

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/json.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "server/chat_fields.h"

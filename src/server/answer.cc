@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "server/answer_json.h"
 
 namespace quire {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "server/admission.h"
 #include "server/served_model_fixture.h"
 

@@ -3,6 +3,7 @@
 #include <array>
 #include <utility>
 
+#include "base/json.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "server/api_exchange.h"

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "server/api_exchange.h"

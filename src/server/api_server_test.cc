@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "server/served_model_fixture.h"
 
 namespace quire {

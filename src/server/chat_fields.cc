@@ -3,6 +3,7 @@
 #include <string>
 #include <utility>
 
+#include "base/json.h"
 #include "server/context_errors.h"
 #include "text/chat_request.h"
 

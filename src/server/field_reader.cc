@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/json.h"
 #include "base/text.h"
 
 namespace quire {

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "base/json.h"
+
 namespace quire {
 
 namespace {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "base/json.h"
+
 namespace quire {
 
 namespace {

@@ -3,6 +3,7 @@
 #include <optional>
 #include <string>
 
+#include "base/json.h"
 #include "base/text.h"
 #include "text/python_json.h"
 

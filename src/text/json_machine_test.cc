@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/json.h"
 #include "base/rng.h"
 #include "base/text.h"
 

@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "base/json.h"
 #include "text/chat_request.h"
 #include "text/test_tokenizer.h"
 

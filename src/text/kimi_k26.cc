@@ -1,5 +1,6 @@
 #include "text/kimi_k26.h"
 
+#include "base/json.h"
 #include "text/kimi_tokens.h"
 #include "text/typescript_declaration.h"
 

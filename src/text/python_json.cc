@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/text.h"
 
 namespace quire {

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "base/json.h"
+#include "base/json_fwd.h"
 #include "base/result.h"
 #include "text/answer_start.h"
 #include "text/json_machine.h"

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/clock.h"
+#include "base/json.h"
 #include "base/rng.h"
 #include "text/kimi_output_parser.h"
 #include "text/test_tokenizer.h"

@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/json.h"
+
 namespace quire {
 namespace {
 

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "base/json.h"
 #include "engine/engine.h"
 #include "engine/sim_executor.h"
 #include "engine/test_requests.h"

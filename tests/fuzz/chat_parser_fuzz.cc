@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "text/chat.h"
 #include "text/chat_request.h"

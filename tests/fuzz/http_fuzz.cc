@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/json.h"
 #include "server/admission.h"
 #include "server/http_request_reader.h"
 #include "server/served_model.h"

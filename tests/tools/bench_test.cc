@@ -1,6 +1,7 @@
 // The figures that benches report, from records made by hand.
 #include <gtest/gtest.h>
 
+#include "base/json.h"
 #include "tools/public_figures.h"
 #include "tools/serve_load.h"
 #include "tools/step_table.h"

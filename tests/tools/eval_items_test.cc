@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "base/json.h"
 #include "base/temp_folder.h"
 #include "tools/distribution.h"
 
