@@ -48,8 +48,10 @@ StepBuffers Activations::carve(std::byte* base, int64_t n_tokens, int64_t n_logi
   // Next to each other, as their weights are: one product may write both.
   const int64_t latent_key = shape.kv_lora_rank + shape.rope_dim;
   const auto low_rank = carver.take<Bf16>(n_tokens, shape.q_lora_rank + latent_key);
-  s.q_a = low_rank.columns(0, shape.q_lora_rank);
-  s.kv_a = low_rank.columns(shape.q_lora_rank, latent_key);
+  if (base != nullptr) {  // while only bytes are counted there is nothing to point into
+    s.q_a = low_rank.columns(0, shape.q_lora_rank);
+    s.kv_a = low_rank.columns(shape.q_lora_rank, latent_key);
+  }
   s.q = carver.take<Bf16>(n_tokens, shape.n_heads, shape.qk_dim());
   s.q_latent = carver.take<Bf16>(n_tokens, shape.n_heads, shape.kv_lora_rank);
   s.attn_latent = carver.take<Bf16>(n_tokens, shape.n_heads, shape.kv_lora_rank);
