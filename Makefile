@@ -86,7 +86,7 @@ test-evals: $(VENV)/evals-ready
 # Every unit test under AddressSanitizer and UndefinedBehaviorSanitizer.
 test-asan:
 	cmake --preset asan
-	cmake --build --preset asan
+	cmake --build --preset asan --target part_tests
 	ctest --test-dir build/asan --output-on-failure -j2 -L 'unit|ops|golden'
 
 # What has threads, under ThreadSanitizer; a full pool has one, and takes minutes there.

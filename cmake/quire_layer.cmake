@@ -27,6 +27,9 @@ function(quire_layer path)
   endif()
 endfunction()
 
+# Every test program but those of the whole (labels sim, gpu): what `make test-asan` builds.
+add_custom_target(part_tests)
+
 # quire_test(NAME LABEL LIBRARIES;... SOURCES...): one GoogleTest program.
 function(quire_test name label libraries)
   add_executable(${name} ${ARGN})
@@ -34,4 +37,7 @@ function(quire_test name label libraries)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                                              QUIRE_BINARY_DIR="${CMAKE_BINARY_DIR}")
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${label} TIMEOUT 600)
+  if(label MATCHES "^(unit|ops|golden)$")
+    add_dependencies(part_tests ${name})
+  endif()
 endfunction()
