@@ -36,6 +36,10 @@ function(quire_test name label libraries)
   target_link_libraries(${name} PRIVATE ${libraries} quire_warnings GTest::gmock GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
                                              QUIRE_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  if(label STREQUAL unit)
+    # Compiled more often than it runs. The references of the ops are what runs long.
+    target_compile_options(${name} PRIVATE $<$<NOT:$<CONFIG:Debug>>:-O1>)
+  endif()
   gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST PROPERTIES LABELS ${label} TIMEOUT 600)
   if(label MATCHES "^(unit|ops|golden)$")
     add_dependencies(part_tests ${name})
