@@ -97,9 +97,9 @@ test-tsan:
 	  build/tsan/$${part}_test --gtest_brief=1 --gtest_filter='-FullPool*' || exit 1; done
 
 test-fuzz:
-	cmake --preset fuzz
-	cmake --build --preset fuzz --target fuzzers
-	tests/fuzz/run.sh build/fuzz $(FUZZ_SECONDS)
+	cmake --preset asan
+	cmake --build --preset asan --target fuzzers
+	tests/fuzz/run.sh build/asan $(FUZZ_SECONDS)
 
 # Compiled where nvcc is; run where a device is.
 test-cuda:
