@@ -166,13 +166,13 @@ __device__ void copy_bf16(const Params& p, const PageCopy& page) {
   }
 }
 
-__device__ void store_fp8(const Params& p, const PageCopy& page, int row, int column,
+__device__ void store_fp8(const Params& p, const PageCopy& page, RowPart part, int row, int column,
                           const uint4& v) {
   const uint32_t four[4] = {v.x, v.y, v.z, v.w};
   bf16x2 pair[8];
 #pragma unroll
   for (int j = 0; j < 4; ++j) {
-    stored_to_bf16(four[j], p.kv.part_of(column), &pair[2 * j], &pair[2 * j + 1]);
+    stored_to_bf16(four[j], part, &pair[2 * j], &pair[2 * j + 1]);
   }
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
@@ -201,7 +201,7 @@ __device__ void copy_fp8(const Params& p, const PageCopy& page) {
     }
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      if (is_mine) store_fp8(p, page, first + 4 * i, column, v[i]);
+      if (is_mine) store_fp8(p, page, RowPart::latent, first + 4 * i, column, v[i]);
     }
   }
   const int vectors = p.kv.rope_dim / 16;
@@ -213,7 +213,7 @@ __device__ void copy_fp8(const Params& p, const PageCopy& page) {
     if (row < page.count) {
       v = *reinterpret_cast<const uint4*>(page.block + row * values + rope_column);
     }
-    store_fp8(p, page, row, rope_column, v);
+    store_fp8(p, page, RowPart::key, row, rope_column, v);
   }
 }
 
