@@ -16,7 +16,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace quire::cpu::HWY_NAMESPACE {
 
-using namespace quire::HWY_NAMESPACE;  // NOLINT: tensor/vector-inl.h
+using namespace quire::HWY_NAMESPACE;  // what tensor/vector-inl.h has
 
 // 16 lanes.
 struct Lanes {

@@ -3,7 +3,6 @@
 #include "backends.h"
 #include "cases.h"
 #include "compare.h"
-#include "ops/kv_append.h"
 #include "ops/mla_attention.h"
 #include "ops/mla_prefill_attention.h"
 #include "ops/rope.h"
@@ -22,12 +21,7 @@ struct Attention {
         q_rope(filled(rng, c.values, HostArray<Bf16, 3>(cache.row[0], c.n_heads, c.rope_dim))),
         scale(2.0F / std::sqrt(static_cast<float>(c.rank + c.rope_dim))) {
     if (c.values == Values::outliers) scale *= 1e-4F;  // else one token has all the weight
-    append_reference({.kv = cache.host(),
-                      .tokens = {.row = std::as_const(cache.all_row).view(),
-                                 .position = std::as_const(cache.all_position).view()},
-                      .layer = cache.layer,
-                      .latent = std::as_const(cache.latent).view(),
-                      .rope = std::as_const(cache.rope).view()});
+    append_reference(&cache);
   }
 
   // Whether the step says where rows begin.

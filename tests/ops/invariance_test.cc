@@ -2,7 +2,6 @@
 // number of threads. Checked on backends that promise it.
 #include "backends.h"
 #include "cases.h"
-#include "ops/kv_append.h"
 #include "ops/linear.h"
 #include "ops/mla_attention.h"
 #include "ops/moe.h"
@@ -86,12 +85,7 @@ TEST_P(InvarianceTest, Attention) {
   for (const KvFormat format : {KvFormat::bf16, KvFormat::fp8_e4m3_584}) {
     const CacheCase c{format, 512, 64, 8, {{0, 200}, {2100, 2103}, {1023, 1025}, {60, 70}}};
     Cache cache(rng, c);
-    append_reference({.kv = cache.host(),
-                      .tokens = {.row = std::as_const(cache.all_row).view(),
-                                 .position = std::as_const(cache.all_position).view()},
-                      .layer = cache.layer,
-                      .latent = std::as_const(cache.latent).view(),
-                      .rope = std::as_const(cache.rope).view()});
+    append_reference(&cache);
     const int64_t n_tokens = cache.row[0];
     const auto q_latent =
         filled(rng, c.values, HostArray<Bf16, 3>(n_tokens, int64_t{8}, int64_t{512}));

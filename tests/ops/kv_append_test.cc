@@ -47,12 +47,7 @@ TEST_P(KvAppendTest, WritesTheBytesOfTheFormatAndNoOthers) {
     append(backend(), cache, kv, {0, n / 3});
     append(backend(), cache, kv, {n / 3, n});
     append(backend(), cache, kv, {0, std::min<int64_t>(n, 1)});
-    append_reference({.kv = cache.host(),
-                      .tokens = {.row = std::as_const(cache.all_row).view(),
-                                 .position = std::as_const(cache.all_position).view()},
-                      .layer = cache.layer,
-                      .latent = std::as_const(cache.latent).view(),
-                      .rope = std::as_const(cache.rope).view()});
+    append_reference(&cache);
     EXPECT_TRUE(cache.pool_of(backend(), kv) == cache.pool);
   }
 }
@@ -80,12 +75,7 @@ TEST_P(KvAppendTest, DividesEverySignificand) {
   fill(cache.rope.view());
   const PagedKv kv = cache.on(backend());
   append(backend(), cache, kv, {0, n});
-  append_reference({.kv = cache.host(),
-                    .tokens = {.row = std::as_const(cache.all_row).view(),
-                               .position = std::as_const(cache.all_position).view()},
-                    .layer = cache.layer,
-                    .latent = std::as_const(cache.latent).view(),
-                    .rope = std::as_const(cache.rope).view()});
+  append_reference(&cache);
   EXPECT_TRUE(cache.pool_of(backend(), kv) == cache.pool);
 }
 
@@ -103,12 +93,7 @@ TEST_P(KvAppendTest, KeysThatAreNotFiniteReadAsNaN) {
   const PagedKv kv = cache.on(backend());
   append(backend(), cache, kv, {0, kRows});
   const std::vector<std::byte> pool = cache.pool_of(backend(), kv);
-  append_reference({.kv = cache.host(),
-                    .tokens = {.row = std::as_const(cache.all_row).view(),
-                               .position = std::as_const(cache.all_position).view()},
-                    .layer = cache.layer,
-                    .latent = std::as_const(cache.latent).view(),
-                    .rope = std::as_const(cache.rope).view()});
+  append_reference(&cache);
   EXPECT_TRUE(pool == cache.pool);
   const std::byte* block =
       pool.data() + cache.table.values[0] * cache.layout.page_bytes + cache.layout.blocks[1].offset;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 #include <span>
+#include <utility>
 
 namespace quire::ops_test {
 
@@ -533,16 +534,17 @@ CastRow cast_key(View<const Bf16, 1> x) {
 
 }  // namespace
 
-void append_reference(const ops::KvAppend& args) {
-  const KvPageLayout& layout = *args.kv.layout;
-  for (int64_t t = 0; t < args.latent[0]; ++t) {
-    const int32_t position = args.tokens.position(t);
-    const int64_t page = args.kv.table(args.tokens.row(t), position / 64);
-    std::byte* block = args.kv.pool + page * layout.page_bytes +
-                       layout.blocks[static_cast<size_t>(args.layer)].offset;
+void append_reference(Cache* cache) {
+  const KvPageLayout& layout = cache->layout;
+  for (int64_t t = 0; t < cache->latent[0]; ++t) {
+    const int32_t position = cache->all_position.view()(t);
+    const int64_t page = cache->table.view()(cache->all_row.view()(t), position / 64);
+    std::byte* block = cache->pool.data() + page * layout.page_bytes +
+                       layout.blocks[static_cast<size_t>(cache->layer)].offset;
     const int32_t slot = position % 64;
     for (const int part : {0, 1}) {
-      const View<const Bf16, 1> x = part == 0 ? args.latent.row(t) : args.rope.row(t);
+      const auto& values = part == 0 ? std::as_const(cache->latent) : std::as_const(cache->rope);
+      const View<const Bf16, 1> x = values.view().row(t);
       const int64_t begin = part == 0 ? 0 : layout.kv_lora_rank;
       std::byte* row = block + layout.row_offset(slot);
       if (layout.format == KvFormat::bf16) {

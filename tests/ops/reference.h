@@ -8,8 +8,8 @@
 
 #include <vector>
 
+#include "cases.h"
 #include "ops/elementwise.h"
-#include "ops/kv_append.h"
 #include "ops/linear.h"
 #include "ops/mla_attention.h"
 #include "ops/mla_prefill_attention.h"
@@ -48,7 +48,8 @@ double weight_at(const WeightMatrix& weight, int64_t o, int64_t i);
 // x as the product sees it: exact, for both activation formats.
 std::vector<double> activation_of(View<const Bf16, 1> x, Activation activation);
 
-// The bytes that kv_append writes into a page's block, by the words of docs/formats/kv_page.md.
-void append_reference(const ops::KvAppend& args);
+// What kv_append writes of every cached token into the cache's pool, by the words of
+// docs/formats/kv_page.md.
+void append_reference(Cache* cache);
 
 }  // namespace quire::ops_test
