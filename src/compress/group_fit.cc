@@ -10,18 +10,12 @@
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
+#include "tensor/vector-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace quire::HWY_NAMESPACE {
 
 namespace {
-
-namespace hn = hwy::HWY_NAMESPACE;
-
-using F32 = hn::CappedTag<float, 16>;
-using U32 = hn::RebindToUnsigned<F32>;
-using I32 = hn::RebindToSigned<F32>;
-using U8 = hn::Rebind<uint8_t, F32>;
-using Vec = hn::Vec<F32>;
 
 // Largest weight over scale, from no clipping at all to where clipping costs more than it gains.
 constexpr int kInt4Candidates = 8;
@@ -36,15 +30,6 @@ constexpr int32_t kScaleCodeMax = 0x7e;  // 448
 constexpr float kE2m1Max = 6;
 
 HWY_INLINE Vec set(float x) { return hn::Set(F32(), x); }
-
-// Nearest even; finite values only.
-HWY_INLINE Vec round_to_bf16(Vec x) {
-  const U32 u32;
-  const auto bits = hn::BitCast(u32, x);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(u32, 1));
-  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(u32, 0x7fff)));
-  return hn::BitCast(F32(), hn::And(rounded, hn::Set(u32, 0xffff0000U)));
-}
 
 // Of codes that are neither negative nor NaN; below 8 there is no implicit one.
 HWY_INLINE Vec positive_e4m3(hn::Vec<I32> code) {
