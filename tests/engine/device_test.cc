@@ -18,6 +18,7 @@
 #include "engine/test_requests.h"
 #include "format/checkpoint.h"
 #include "model/model.h"
+#include "tests/engine/tiny_model.h"
 #include "weights/loader.h"
 
 namespace quire {
@@ -205,6 +206,38 @@ TEST_P(DeviceTest, TheSameScheduleGivesTheSameBytes) {
   }
   for (size_t i = 0; i < requests.size(); ++i) {
     EXPECT_EQ(answers[0][i].ids(), answers[1][i].ids()) << "request " << i;
+  }
+}
+
+// Steps of every bucket are recorded at the start, so that each choice of kernels is made.
+TEST(RecordedStepsTest, OfManyRowsInEveryWeightFormat) {
+  for (const char* const checkpoint : {"bf16", "fp8_block128", "int4_group32", "int4_group128"}) {
+    Result<std::unique_ptr<Backend>> made = make_cuda_backend({});
+    if (!made.ok()) GTEST_SKIP() << made.error().message;
+    const TinyModel tiny_model = load_tiny_model(checkpoint, std::move(made).value());
+    constexpr int32_t kRequests = 200;
+    const EngineConfig config{
+        .n_pages = 2 * kRequests + 1,
+        .vocab_size = static_cast<int32_t>(tiny_model.config.shape.vocab_size),
+        .context_tokens = 100,
+        .running_requests_max = kRequests,
+        .queued_requests_max = kRequests,
+        .chunked_prefill_tokens = 2048,
+        .integrity = integrity_config(IntegrityLevel::full)};
+    const TinyExecutor tiny = make_tiny_executor(tiny_model, config, RecordSteps::yes);
+    SteadyClock clock;
+    Log log{LogLevel::error, LogFormat::text};
+    Engine engine(config, *tiny.executor, clock, log);
+    std::vector<Heard> heard(kRequests);
+    for (Token i = 0; i < kRequests; ++i) {
+      GenerateRequest request{.prompt = counting_prompt(i, 9, config.vocab_size),
+                              .max_new_tokens = 1 + i / 4};
+      request.sampling.temperature = 0;
+      ASSERT_TRUE(engine.add(std::move(request), hear(heard[static_cast<size_t>(i)])).ok());
+    }
+    while (engine.step()) continue;
+    for (const Heard& one : heard) EXPECT_EQ(one.last().finish, FinishReason::length) << checkpoint;
+    EXPECT_EQ(engine.stats().integrity_found.total(), 0U);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "cuda/attention/combine.h"
 #include "cuda/common/cuda_must.h"
+#include "cuda/common/launch.cuh"
 #include "cuda/common/numbers.cuh"
 #include "cuda/common/paged_block.cuh"
 #include "cuda/common/reduce.cuh"
@@ -353,9 +354,7 @@ int choose_splits(const Context& context, const ops::MlaAttention& args, int64_t
 template <int kHeadTiles>
 void launch(const Context& context, const Params& p, int64_t n_tokens) {
   const size_t shared = Shared<kHeadTiles>::bytes(p.shared_row());
-  CUDA_MUST(cudaFuncSetAttribute(mla_attention_kernel<kHeadTiles>,
-                                 cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(shared)));
+  allow_shared_memory(mla_attention_kernel<kHeadTiles>, static_cast<int64_t>(shared));
   const dim3 grid(static_cast<unsigned>(p.n_splits),
                   static_cast<unsigned>(div_up(p.n_heads, 8 * kHeadTiles)),
                   static_cast<unsigned>(n_tokens));

@@ -15,13 +15,26 @@ namespace quire::cuda {
 struct LaunchShape {
   dim3 grid;
   unsigned threads;          // of a block
-  int64_t shared_bytes = 0;  // dynamic; above 48 KiB the kernel was told (cudaFuncSetAttribute)
+  int64_t shared_bytes = 0;  // dynamic
   unsigned cluster = 1;      // blocks, along x, that share their memory; divides grid.x
 };
+
+// Lets a kernel be started with so much dynamic shared memory. The bound is a property of the
+// kernel and only grows: a recorded launch that asked for more must stay one that may be
+// (common/recordings.cc sets attributes of its nodes).
+template <class... Params>
+void allow_shared_memory(void (*kernel)(Params...), int64_t bytes) {
+  cudaFuncAttributes attributes{};
+  CUDA_MUST(cudaFuncGetAttributes(&attributes, kernel));
+  if (attributes.maxDynamicSharedSizeBytes >= bytes) return;
+  CUDA_MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(bytes)));
+}
 
 template <class... Params>
 void launch(cudaStream_t stream, const LaunchShape& shape, void (*kernel)(Params...),
             const std::type_identity_t<Params>&... params) {
+  if (shape.shared_bytes > 0) allow_shared_memory(kernel, shape.shared_bytes);
   cudaLaunchAttribute attributes[2]{};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;

@@ -200,9 +200,6 @@ void launch_heads(const Context& context, const View<Bf16, 3>& out, const View<c
                  .rotation = rotation};
   const int64_t token_tiles = div_up(out[0], kTokens);
   CHECK(out[1] < 65536 && token_tiles < 65536);  // grid.y, grid.z
-  CUDA_MUST(cudaFuncSetAttribute(head_product_kernel<kOrder>,
-                                 cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(shared_bytes<kOrder>())));
   launch(context.stream,
          {.grid = dim3(static_cast<unsigned>(div_up(out[2], HeadTile<kOrder>::kOutputs)),
                        static_cast<unsigned>(out[1]), static_cast<unsigned>(token_tiles)),

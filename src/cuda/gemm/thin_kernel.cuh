@@ -153,8 +153,6 @@ void launch_thin(const Context& context, const ThinProduct& product, int splits)
   const ThinParams params{.product = product, .tiles_of_first = static_cast<int32_t>(tiles(0))};
   const int64_t n_tiles = tiles(0) + (product.n_sides == 2 ? tiles(1) : 0);
   CHECK(product.n_tokens <= Tile::kTokens && n_tiles < 65536);  // grid.y
-  CUDA_MUST(cudaFuncSetAttribute(thin_kernel<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 Tile::kSharedBytes));
   launch(context.stream,
          {.grid = dim3(static_cast<unsigned>(splits), static_cast<unsigned>(n_tiles)),
           .threads = Tile::kThreads,

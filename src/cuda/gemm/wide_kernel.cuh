@@ -76,8 +76,6 @@ void launch_wide_tile(const Context& context, const ThinProduct& product, int sp
   const int64_t blocks = splits * tiles;
   const int64_t token_tiles = div_up(product.n_tokens, int64_t{kTokens});
   CHECK(blocks <= INT32_MAX && token_tiles < 65536);  // grid.x, grid.y
-  CUDA_MUST(cudaFuncSetAttribute(wide_kernel<Tile>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 Tile::kSharedBytes));
   launch(context.stream,
          {.grid = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(token_tiles)),
           .threads = Tile::kThreads,

@@ -436,9 +436,6 @@ void launch_decode(const Context& context, const Params& p) {
       .grid = dim3(static_cast<unsigned>(p.plan.n_shares * p.partial.n_head_groups)),
       .threads = kThreads,
       .shared_bytes = sizeof(Shared<kFormat>)};
-  CUDA_MUST(cudaFuncSetAttribute(mla_decode_kernel<kFormat>,
-                                 cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(shape.shared_bytes)));
   launch(context.stream, shape, mla_decode_kernel<kFormat>, p);
 }
 

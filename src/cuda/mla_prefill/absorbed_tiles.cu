@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "cuda/attention/combine.h"
 #include "cuda/common/cuda_must.h"
+#include "cuda/common/launch.cuh"
 #include "cuda/common/numbers.cuh"
 #include "cuda/common/paged_block.cuh"
 #include "cuda/mla_prefill/absorbed_tiles.h"
@@ -74,7 +75,7 @@ struct Shared {
   Barrier empty[kStages];
   Tile tile;
 };
-constexpr size_t kSharedBytes = sizeof(Shared) + 1024;  // dynamic memory is aligned to 16 only
+constexpr int64_t kSharedBytes = sizeof(Shared) + 1024;  // dynamic memory is aligned to 16 only
 
 // Which time round a stage is used, as the parity of its barriers' phases.
 __device__ uint32_t phase_of(int turn) { return static_cast<uint32_t>(turn / kStages) & 1; }
@@ -501,9 +502,7 @@ int choose_splits(const Context& context, int64_t n_blocks, int64_t pages_max) {
 
 template <KvFormat kFormat>
 void launch(const Context& context, const Params& p, const dim3& grid) {
-  CUDA_MUST(cudaFuncSetAttribute(absorbed_tiles_kernel<kFormat>,
-                                 cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(kSharedBytes)));
+  allow_shared_memory(absorbed_tiles_kernel<kFormat>, kSharedBytes);
   absorbed_tiles_kernel<kFormat><<<grid, kThreads, kSharedBytes, context.stream>>>(p);
   CUDA_MUST(cudaGetLastError());
 }

@@ -4,6 +4,7 @@
 // weights. Weights are rounded to bfloat16 before they meet the values; their sum is of float32.
 #include "base/bytes.h"
 #include "cuda/common/cuda_must.h"
+#include "cuda/common/launch.cuh"
 #include "cuda/common/numbers.cuh"
 #include "cuda/common/tensor_map.h"
 #include "cuda/mla_prefill/chunk_keys.cuh"
@@ -71,7 +72,7 @@ struct Shared {
   Barrier value_full[kStages], value_empty[kStages];
   Work work;
 };
-constexpr size_t kSharedBytes = sizeof(Shared) + 1024;  // dynamic memory is aligned to 16 only
+constexpr int64_t kSharedBytes = sizeof(Shared) + 1024;  // dynamic memory is aligned to 16 only
 
 struct Turn {
   int stage;
@@ -433,8 +434,7 @@ void head_attention(const Context& context, const HeadAttention& args) {
                  .v_dim = static_cast<int>(args.v[2]),
                  .scale = args.scale,
                  .scale_log2 = args.scale * kLog2OfE};
-  CUDA_MUST(cudaFuncSetAttribute(head_attention_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(kSharedBytes)));
+  allow_shared_memory(head_attention_kernel, kSharedBytes);
   const dim3 grid(static_cast<unsigned>(n_heads), static_cast<unsigned>(n_tiles),
                   static_cast<unsigned>(p.n_splits));
   head_attention_kernel<<<grid, kThreads, kSharedBytes, context.stream>>>(p);

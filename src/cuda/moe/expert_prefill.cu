@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "base/bytes.h"
-#include "cuda/common/cuda_must.h"
 #include "cuda/common/launch.cuh"
 #include "cuda/moe/expert_prefill.h"
 #include "cuda/moe/prefill_stage.cuh"
@@ -420,8 +419,6 @@ __global__ __launch_bounds__(kThreads,
 
 template <Product kProduct, int kTokens>
 void launch_tokens(const Context& context, const PrefillParams& params) {
-  CUDA_MUST(cudaFuncSetAttribute(prefill_kernel<kProduct, kTokens>,
-                                 cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedMax - 1024));
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(context.n_sms)),
                           .threads = kThreads,
                           .shared_bytes = kSharedMax - 1024};

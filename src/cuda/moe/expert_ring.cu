@@ -359,8 +359,6 @@ int64_t active_max(const DecodeParams& p, int64_t n_pairs) {
 
 void launch_persistent(const Context& context, int64_t n_units, int64_t shared_bytes,
                        void (*kernel)(DecodeParams), const DecodeParams& params) {
-  CUDA_MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(shared_bytes)));
   CUDA_MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                  cudaSharedmemCarveoutMaxShared));
   const int64_t blocks = std::min<int64_t>(n_units, kBlocksPerSm * context.n_sms);

@@ -212,9 +212,6 @@ __global__ __launch_bounds__(kThreads, 2) void few_down_kernel(const __grid_cons
 template <int kSteps>
 void launch_with_steps(const Context& context, const LaunchShape& shape, const Params& params) {
   CUDA_MUST(cudaFuncSetAttribute(few_down_kernel<kSteps>,
-                                 cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(shape.shared_bytes)));
-  CUDA_MUST(cudaFuncSetAttribute(few_down_kernel<kSteps>,
                                  cudaFuncAttributePreferredSharedMemoryCarveout,
                                  cudaSharedmemCarveoutMaxShared));
   launch(context.stream, shape, few_down_kernel<kSteps>, params);

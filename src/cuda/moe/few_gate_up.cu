@@ -233,8 +233,6 @@ __global__ __launch_bounds__(kThreads,
 
 void launch_few_gate_up(const Context& context, const FewExpertsPlan& plan,
                         const FewExperts& experts) {
-  CUDA_MUST(cudaFuncSetAttribute(few_gate_up_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(plan.gate_up_shared_bytes)));
   CUDA_MUST(cudaFuncSetAttribute(few_gate_up_kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                  cudaSharedmemCarveoutMaxShared));
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(context.n_sms)),

@@ -271,8 +271,6 @@ void sample(const Context& context, const ops::Sample& args) {
                  .vocab = static_cast<int32_t>(vocab),
                  .is_aligned = reinterpret_cast<uintptr_t>(args.logits.data) % 16 == 0 &&
                                args.logits.stride[0] % 4 == 0};
-  CUDA_MUST(cudaFuncSetAttribute(sample_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                 static_cast<int>(sizeof(Shared))));
   launch(context.stream,
          {.grid = dim3(kBlocks, static_cast<unsigned>(n_rows)),
           .threads = kThreads,
