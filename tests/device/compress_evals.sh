@@ -1,9 +1,10 @@
 #!/bin/bash
 # compress_evals.sh QUIRE OUT [SECONDS [WEIGHTS]]: what kimi-nano loses in every format and by every
 # method of `quire compress`, on a device: the full held-out sets with a BF16 and an FP8 cache, item
-# by item against BF16 and FP8 weights, and how far the distributions are from BF16's. Needs python3
-# with numpy, regex and torch (the recipe's). Tables on stdout, the rest in OUT; what has not begun
-# after SECONDS is left out and said to be. WEIGHTS: only these, in one word; bf16 is the reference.
+# by item against BF16 and FP8 weights, how far the distributions are from BF16's, and recall by
+# depth with both caches. Needs python3 with numpy, regex and torch (the recipe's). Tables on stdout,
+# the rest in OUT; sets that are in OUT/sets are taken. What has not begun after SECONDS is left out
+# and said to be. WEIGHTS: only these, in one word; bf16 is the reference.
 set -u
 quire=$(realpath "${1:?usage: compress_evals.sh QUIRE OUT [SECONDS]}")
 out=$(mkdir -p "${2:?}" && realpath "$2")
@@ -14,6 +15,7 @@ all=${4:-bf16 fp8 rtn-g32 rtn-g128 gptq-g32 gptq-g128 nvfp4}
 seven="arithmetic choice people tools sort copy count"
 
 heldout() { # FOLDER SEED N TASK [N OF RECALL]
+  [ ! -s "$out/$1/$4.jsonl" ] || return 0
   python3 "$nano/recipe/make_heldout.py" --n "$3" --recall-n "${5:-$3}" --seed "$2" --task "$4" \
     --out "$out/$1"
 }
@@ -29,7 +31,7 @@ prepare() {
     heldout sets 11 4000 "$task" &
     heldout calibration 12 32 "$task" &
   done
-  heldout sets 11 4000 recall 3000 &
+  heldout sets 11 4000 recall &
   heldout calibration 12 8 recall &
   wait
   cat "$out"/calibration/*.jsonl > "$out/calibration.jsonl"
@@ -55,10 +57,10 @@ evaluate() { # WEIGHTS CACHE
     > "$out/$name.json" 2> "$out/$name.log" || echo "$name did not end: $(tail -1 "$out/$name.log")"
 }
 
-compare() { # A B
+compare() { # A B MARGIN
   [ -s "$out/$1.jsonl" ] && [ -s "$out/$2.jsonl" ] || return 0
   echo "== $1 (a) and $2 (b)"
-  "$quire" eval compare "$out/$1.jsonl" "$out/$2.jsonl" --margin 0.008 | grep -v '^[ab]:'
+  "$quire" eval compare "$out/$1.jsonl" "$out/$2.jsonl" --margin "$3" | grep -v '^[ab]:'
 }
 
 # The texts are what the committed items hold, prompt and answer.
@@ -75,27 +77,49 @@ for path in sorted(pathlib.Path(sys.argv[1]).glob("*.jsonl")):
 END
 }
 
+servers=()
+serve() { # WEIGHTS CACHE PORT
+  "$quire" serve --model-path "$out/$1" --device cuda --kv-cache-dtype "$2" \
+    --max-total-tokens 240000 --served-model-name nano --port "$3" \
+    > "$out/serve-$1-$2.log" 2>&1 &
+  servers+=($!)
+  for _ in $(seq 200); do
+    curl -sf "http://127.0.0.1:$3/v1/models" > /dev/null && return
+    sleep 0.2
+  done
+}
+
 diverge() {
-  local port=31900 servers=()
+  local port=31900
   make_texts
-  for weights in $all; do
-    "$quire" serve --model-path "$out/$weights" --device cuda --kv-cache-dtype bf16 \
-      --max-total-tokens 60000 --served-model-name nano --port "$port" \
-      > "$out/serve-$weights.log" 2>&1 &
-    servers+=($!)
-    for _ in $(seq 200); do
-      curl -sf "http://127.0.0.1:$port/v1/models" > /dev/null && break
-      sleep 0.2
+  for cache in bf16 fp8_e4m3; do
+    for weights in $all; do
+      serve "$weights" "$cache" "$port"
+      if [ "$port" != 31900 ]; then
+        echo "== distributions of $weights-$cache against bf16-bf16"
+        python3 "$root/evals/divergence.py" --base-url "http://127.0.0.1:$port" \
+          --reference-url http://127.0.0.1:31900 --texts "$out/texts.jsonl" --concurrency 16 \
+          2> "$out/divergence-$weights-$cache.log" ||
+          tail -1 "$out/divergence-$weights-$cache.log"
+      fi
+      port=$((port + 1))
     done
-    if [ "$weights" != bf16 ]; then
-      echo "== distributions of $weights against bf16"
-      python3 "$root/evals/divergence.py" --base-url "http://127.0.0.1:$port" \
-        --reference-url http://127.0.0.1:31900 --texts "$out/texts.jsonl" --concurrency 16 \
-        2> "$out/divergence-$weights.log" || tail -1 "$out/divergence-$weights.log"
-    fi
+  done
+}
+
+# 800 lists of 200 records at each of five depths, BF16 weights.
+recall_by_depth() {
+  local port=31950 asked=()
+  for cache in bf16 fp8_e4m3; do
+    serve bf16 "$cache" "$port"
+    python3 "$root/evals/recall.py" --base-url "http://127.0.0.1:$port" --lines 200 \
+      --per-depth 800 --concurrency 48 --chat-template-kwargs '{"thinking": false}' \
+      --out "$out/depths-$cache.jsonl" > "$out/depths-$cache.log" 2>&1 &
+    asked+=($!)
     port=$((port + 1))
   done
-  kill "${servers[@]}"
+  wait "${asked[@]}"
+  compare depths-bf16 depths-fp8_e4m3 0.005
 }
 
 prepare
@@ -106,11 +130,13 @@ done
 grep -hs "^calibrated" "$out"/gptq-*.txt
 for cache in bf16 fp8_e4m3; do
   for weights in $all; do
-    [ "$weights" = bf16 ] || compare "bf16-$cache" "$weights-$cache"
+    [ "$weights" = bf16 ] || compare "bf16-$cache" "$weights-$cache" 0.008
   done
   for weights in $all; do
-    case $weights in bf16 | fp8) ;; *) compare "fp8-$cache" "$weights-$cache" ;; esac
+    case $weights in bf16 | fp8) ;; *) compare "fp8-$cache" "$weights-$cache" 0.008 ;; esac
   done
 done
-for weights in $all; do compare "$weights-bf16" "$weights-fp8_e4m3"; done
+for weights in $all; do compare "$weights-bf16" "$weights-fp8_e4m3" 0.005; done
 diverge
+recall_by_depth
+kill "${servers[@]}"
