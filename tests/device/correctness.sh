@@ -52,9 +52,9 @@ sanitize() { # NAME SUITE OPTIONS...
     --gtest_brief=1 &
 }
 
-check ops_test "$bin/ops_test" --gtest_filter='*/cuda*' --gtest_brief=1
-check golden_test "$bin/golden_test" --gtest_filter='*Cuda*' --gtest_brief=1
-check engine_device_test "$bin/engine_device_test" --gtest_brief=1
+check ops_test "$bin/ops_test" --gtest_filter='*/cuda*' --gtest_brief=1 &
+check golden_test "$bin/golden_test" --gtest_filter='*Cuda*' --gtest_brief=1 &
+check engine_device_test "$bin/engine_device_test" --gtest_brief=1 &
 if command -v compute-sanitizer > /dev/null; then
   for suite in "${!suites[@]}"; do
     sanitize memcheck "$suite" --tool memcheck --error-exitcode 9
@@ -77,9 +77,9 @@ if command -v compute-sanitizer > /dev/null; then
     [ -n "${left_out[$suite]:-}" ] && options+=(--kernel-name-exclude "${left_out[$suite]}")
     sanitize racecheck "$suite" "${options[@]}"
   done
-  wait
 else
   echo "absent  compute-sanitizer" >> "$results/summary"
 fi
+wait
 sort "$results/summary"
 ! grep -q '^FAILED' "$results/summary"
