@@ -18,13 +18,13 @@ struct IntRange {
   int64_t most;
 };
 
-struct NumberRange {
-  double least;
-  double most;
-};
-
 class ConfigReader {
  public:
+  struct NumberRange {
+    double least;
+    double most;
+  };
+
   // `object` is a JSON object and outlives the reader. `path` is "" or ends in a dot.
   ConfigReader(const Json& object, std::string path) : object_(&object), path_(std::move(path)) {}
 

@@ -15,19 +15,18 @@
 
 namespace quire {
 
-struct IntegerRange {
-  int64_t min;
-  int64_t max;
-};
-
-struct NumberRange {
-  double min;
-  double max;
-  bool min_allowed = true;
-};
-
 class FieldReader {
  public:
+  struct IntegerRange {
+    int64_t min;
+    int64_t max;
+  };
+  struct NumberRange {
+    double min;
+    double max;
+    bool min_allowed = true;
+  };
+
   // `object` is a JSON object and outlives this. `prefix` is its path, empty for the body.
   explicit FieldReader(const Json& object, std::string prefix = "")
       : object_(object), prefix_(std::move(prefix)) {}

@@ -84,7 +84,7 @@ void read_logit_bias(FieldReader& body, int32_t vocab_size, SamplingFields* out)
 }
 
 void read_length(FieldReader& body, int32_t tokens_min, SamplingFields* out) {
-  IntegerRange range{.min = 1, .max = std::numeric_limits<int32_t>::max()};
+  FieldReader::IntegerRange range{.min = 1, .max = std::numeric_limits<int32_t>::max()};
   const auto newer = body.integer("max_completion_tokens", range);
   range.min = tokens_min;
   const auto older = body.integer("max_tokens", range);

@@ -2,9 +2,9 @@
 # compress_evals.sh QUIRE OUT [SECONDS [WEIGHTS]]: what kimi-nano loses in every format and by every
 # method of `quire compress`, on a device: the full held-out sets with a BF16 and an FP8 cache, item
 # by item against BF16 and FP8 weights, how far the distributions are from BF16's, and recall by
-# depth with both caches. Needs python3 with numpy, regex and torch (the recipe's). Tables on stdout,
-# the rest in OUT; sets that are in OUT/sets are taken. What has not begun after SECONDS is left out
-# and said to be. WEIGHTS: only these, in one word; bf16 is the reference.
+# depth with both caches. Needs python3 with numpy, regex and torch (the recipe's). Tables on
+# stdout, the rest in OUT; sets that are in OUT/sets are taken. What has not begun after SECONDS is
+# left out and said to be. WEIGHTS: only these, in one word; bf16 is the reference.
 set -u
 quire=$(realpath "${1:?usage: compress_evals.sh QUIRE OUT [SECONDS]}")
 out=$(mkdir -p "${2:?}" && realpath "$2")

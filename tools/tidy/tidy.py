@@ -8,6 +8,7 @@ to findings, listed in RULES; exemptions are in EXEMPT, with a reason each. That
 """
 
 import argparse
+import collections
 import json
 import re
 import subprocess
@@ -239,6 +240,33 @@ def rule_names(file, tree):
             yield 1, "a file is named for what it defines"
 
 
+def types(file):
+    """(line, qualified name) of each type that a file defines at namespace scope, unnamed
+    namespaces left out. Of a clang-formatted file: neither they nor their types are indented."""
+    spaces = []
+    for number, (line, code) in enumerate(zip(file.lines, file.code.split("\n")), 1):
+        space = re.match(r"(?:inline )?namespace ?([\w:]*) ?\{$", code.rstrip())
+        if space:
+            spaces.append(space.group(1))
+        elif line.startswith("}  // namespace"):
+            spaces.pop()
+        kinds = r"(?:struct|class|union|enum(?: class)?)"
+        made = re.match(kinds + r" (\w+)(?: final)?(?: :[^:].*)? \{", code)
+        if made and "" not in spaces:
+            yield number, "::".join([*spaces, made.group(1)])
+
+
+def rule_one_definition(file, tree):
+    """Two types of one name are one symbol to the linker, which takes either one's functions and
+    tells nobody."""
+    if file.code is None or file.path.parts[0] not in {"src", "tools"} or is_test(file.path):
+        return
+    for number, name in types(file):
+        others = tree.types[name] - {str(file.path)}
+        if others:
+            yield number, f"{name} is defined in {', '.join(sorted(others))}, too"
+
+
 def rule_foreign_words(file, tree):
     for number, line in enumerate(file.lines, 1):
         if FOREIGN_WORDS.search(line):
@@ -302,6 +330,7 @@ RULES = {
     "wrapped": rule_wrapped,
     "banned": rule_banned,
     "names": rule_names,
+    "one-definition": rule_one_definition,
     "foreign-words": rule_foreign_words,
     "file-bytes": rule_file_bytes,
     "markdown": rule_markdown,
@@ -340,6 +369,11 @@ class Tree:
         names = sorted({name for name in listed if name and (self.root / name).is_file()})
         self.files = [File(self.root, name) for name in names]
         self.tests = {test for file in self.files for test in tests_of(file)}
+        self.types = collections.defaultdict(set)  # qualified name -> files
+        for file in self.files:
+            if file.code is not None and file.path.parts[0] in {"src", "tools"}:
+                for _, name in types(file):
+                    self.types[name].add(str(file.path))
         self.layers = {}
         for line in (self.root / "src/LAYERS").read_text().splitlines():
             if line and not line.startswith("#"):

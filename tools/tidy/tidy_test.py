@@ -36,6 +36,8 @@ CASES = [
     ("banned", "src/kv/a.cc", "delete p;\n", "A(const A&) = delete;\n"),
     ("banned", "src/kv/a.cc", "// TO" "DO: later\n", "// Done.\n"),
     ("names", "src/kv/page_utils.cc", "int a;\n", None),
+    ("one-definition", "src/kv/a.h", HEADER + "\nnamespace quire {\nstruct Page {\n};\n}\n",
+     HEADER + "\nnamespace quire {\nstruct OtherPage {\n};\n}\n"),
     ("foreign-words", "docs/a.md", "# A\n\nsee /wo" "rk/x\n", "# A\n\nsee x\n"),
     ("file-bytes", "docs/a.txt", "x" * 4_000_001, "x"),
     ("markdown", "docs/a.md", "# A\n\n# B\n", "# A\n\n## B\n"),
@@ -53,6 +55,8 @@ def findings_of(path, text):
         (root / "src").mkdir()
         layers = (Path(__file__).resolve().parents[2] / "src/LAYERS").read_text()
         (root / "src/LAYERS").write_text(layers)
+        (root / "src/base").mkdir()
+        (root / "src/base/page.h").write_text(HEADER + "\nnamespace quire {\nclass Page {\n};\n}\n")
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
         return {rule for rule, name, _, _ in tidy.Tree(root).findings() if name == path}
