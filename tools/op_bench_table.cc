@@ -6,11 +6,13 @@
 
 #include "base/rng.h"
 #include "base/text.h"
+#include "ops/append_latent.h"
 #include "ops/kv_append.h"
 #include "ops/linear.h"
 #include "ops/mla_attention.h"
 #include "ops/mla_prefill_attention.h"
 #include "ops/moe.h"
+#include "ops/place_tokens.h"
 #include "ops/rms_norm.h"
 #include "tools/op_bench.h"
 #include "tools/op_bytes.h"
@@ -28,7 +30,9 @@ constexpr int64_t kRank = 512;
 constexpr int64_t kRope = 64;
 constexpr int64_t kNope = 128;
 constexpr int64_t kValue = 128;
+constexpr int64_t kQueryRank = 1536;
 constexpr int64_t kVocab = 163840;
+constexpr int64_t kPositions = 131072;  // of tables of angles
 // Copies of an op's data hold so much together: four times the cache of an H200.
 constexpr double kRotatedBytes = 240e6;
 constexpr int64_t kCopiesMax = 128;
@@ -168,6 +172,40 @@ void bench_by_head(OpBench& b, const std::string& label, double cached_bytes,
   });
 }
 
+// What writes the step's tokens into the pool.
+void bench_stores(OpBench& b, const std::string& label, const ModelBatch& batch,
+                  double stored_bytes) {
+  const int64_t n_tokens = batch.ids[0];
+  const auto n_layers = static_cast<int32_t>(batch.kv.layout->blocks.size());
+  const auto places = b.array<TokenPlace>(Fill::zero, n_tokens);
+  ops::place_tokens(b.backend(), {.out = places, .kv = batch.kv, .tokens = batch.tokens});
+  const auto latent = b.array<Bf16>(Fill::bf16, n_tokens, kRank);
+  const auto rope = b.array<Bf16>(Fill::bf16, n_tokens, kRope);
+  b.time("kv_append " + label, stored_bytes + bytes_of(latent) + bytes_of(rope), [&](int i) {
+    ops::kv_append(
+        b.backend(),
+        {.kv = batch.kv, .places = places, .layer = i % n_layers, .latent = latent, .rope = rope});
+  });
+  const auto kv_a = b.array<Bf16>(Fill::bf16, n_tokens, kRank + kRope);
+  const auto kv_a_norm = b.array<Bf16>(Fill::bf16, kRank);
+  const auto q_a = b.array<Bf16>(Fill::bf16, n_tokens, kQueryRank);
+  const auto q_a_norm = b.array<Bf16>(Fill::bf16, kQueryRank);
+  const auto angles = b.array<float>(Fill::bf16, kPositions, kRope / 2);
+  b.time("append_latent " + label, stored_bytes + bytes_of(kv_a) + 2 * bytes_of(q_a), [&](int i) {
+    ops::append_latent(b.backend(), {.kv = batch.kv,
+                                     .places = places,
+                                     .positions = batch.tokens.position,
+                                     .layer = i % n_layers,
+                                     .kv_a = kv_a,
+                                     .kv_a_norm = kv_a_norm,
+                                     .q_a = q_a,
+                                     .q_a_norm = q_a_norm,
+                                     .eps = 1e-6F,
+                                     .cos = angles,
+                                     .sin = angles});
+  });
+}
+
 // A step of attention over a pool of random rows, in as many layers as keep caches cold.
 void bench_attention(OpBench& b, KvFormat stored, const SyntheticShape& shape) {
   const std::string rows = shape.row_tokens == 1
@@ -176,7 +214,7 @@ void bench_attention(OpBench& b, KvFormat stored, const SyntheticShape& shape) {
                                         shape.first_position + shape.row_tokens);
   const std::string label = std::string(name(stored)) + ", 8 heads, " + rows;
   if (!b.wants("mla_attention " + label) && !b.wants("mla_prefill_attention " + label) &&
-      !b.wants("kv_append " + label)) {
+      !b.wants("kv_append " + label) && !b.wants("append_latent " + label)) {
     return;
   }
   const KvPageLayout one = make_mla_layout(stored, 1, kRank, kRope);
@@ -205,17 +243,7 @@ void bench_attention(OpBench& b, KvFormat stored, const SyntheticShape& shape) {
                                             .scale = 0.1F});
          });
   bench_by_head(b, label, cached * token_bytes, batch);
-  const auto latent = b.array<Bf16>(Fill::bf16, n_tokens, kRank);
-  const auto rope = b.array<Bf16>(Fill::bf16, n_tokens, kRope);
-  b.time("kv_append " + label,
-         static_cast<double>(n_tokens) * token_bytes + bytes_of(latent) + bytes_of(rope),
-         [&](int i) {
-           ops::kv_append(b.backend(), {.kv = batch.kv,
-                                        .tokens = batch.tokens,
-                                        .layer = i % n_layers,
-                                        .latent = latent,
-                                        .rope = rope});
-         });
+  bench_stores(b, label, batch, static_cast<double>(n_tokens) * token_bytes);
   b.forget();
 }
 

@@ -12,6 +12,7 @@
 #include "ops/mla_attention.h"
 #include "ops/mla_prefill_attention.h"
 #include "ops/moe.h"
+#include "ops/place_tokens.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/sample.h"
@@ -57,6 +58,11 @@ void TimedBackend::note(std::string name, double bytes) {
   CHECK(notes_.size() < static_cast<size_t>(ops_max_));
   notes_.push_back({std::move(name), bytes});
   if (state_ == State::timing) stopwatch_->mark(static_cast<int32_t>(notes_.size()));
+}
+
+void TimedBackend::place_tokens(const ops::PlaceTokens& args) {
+  inner().place_tokens(args);
+  note("place_tokens", bytes_of(args.out));
 }
 
 void TimedBackend::embed(const ops::Embed& args) {

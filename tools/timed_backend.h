@@ -39,6 +39,7 @@ class TimedBackend final : public ForwardingBackend {
 
   void set_facts(StepFacts facts) { facts_ = std::move(facts); }
 
+  void place_tokens(const ops::PlaceTokens& args) override;
   void embed(const ops::Embed& args) override;
   void rms_norm(const ops::RmsNorm& args) override;
   void add_rms_norm(const ops::AddRmsNorm& args) override;

@@ -11,6 +11,22 @@ PageLife life_at(const View<const PageLife, 1>& lives, int32_t page) {
   return page > 0 && page < lives[0] ? lives(page) : PageLife{};
 }
 
+// Places of the row's tokens that are not what the table says. Row_begin may be of any bits.
+void check_places(const ops::CheckPages& args, int64_t row) {
+  PageCheck& out = args.out(row);
+  if (out.dropped > 0) return;
+  const StepInputs& in = args.inputs;
+  const int64_t begin = std::max(in.row_begin(row), 0);
+  const int64_t end = std::min<int64_t>(in.row_begin(row + 1), args.places[0]);
+  for (int64_t t = begin; t < end; ++t) {
+    const TokenPlace right =
+        place_by_table(in.table, args.lives[0], t, static_cast<int32_t>(row), in.positions(t));
+    if (args.places(t) == right) continue;
+    ++out.dropped;
+    out.dropped_page = std::max({out.dropped_page, right.page, 0});
+  }
+}
+
 void check_row(const ops::CheckPages& args, int64_t row) {
   PageCheck& out = args.out(row);
   if (args.time == ops::CheckTime::before) {
@@ -30,6 +46,7 @@ void check_row(const ops::CheckPages& args, int64_t row) {
     out.found_tag = life.tag;
   }
   out.failed += failed;
+  if (args.time == ops::CheckTime::after && args.places[0] > 0) check_places(args, row);
   if (failed > 0 && args.time == ops::CheckTime::before) {
     std::fill_n(args.inputs.table.row(row).data, args.inputs.shape.table_width, 0);
   }

@@ -67,6 +67,7 @@ class CpuBackend final : public Backend {
   void gather_rows(const ops::GatherRows& args) override { cpu::gather_rows(workers_, args); }
   void open_step(const ops::OpenStep& args) override { cpu::open_step(args); }
   void check_pages(const ops::CheckPages& args) override { cpu::check_pages(args); }
+  void place_tokens(const ops::PlaceTokens& args) override { cpu::place_tokens(args); }
   void sample(const ops::Sample& args) override { cpu::sample(workers_, args); }
 
  private:

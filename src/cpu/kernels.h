@@ -13,6 +13,7 @@
 #include "ops/mla_prefill_attention.h"
 #include "ops/moe.h"
 #include "ops/open_step.h"
+#include "ops/place_tokens.h"
 #include "ops/random_fill.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -52,6 +53,7 @@ void moe_experts(Workers& workers, const ops::MoeExperts& args);
 
 void open_step(const ops::OpenStep& args);
 void check_pages(const ops::CheckPages& args);
+void place_tokens(const ops::PlaceTokens& args);
 void sample(Workers& workers, const ops::Sample& args);
 
 }  // namespace quire::cpu

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "cpu/kernels.h"
@@ -65,37 +64,20 @@ float cast_key(View<const Bf16, 1> x, int bits_dropped, float* copy, std::byte* 
 // Where a step's rows go, of one layer.
 struct Destination {
   const PagedKv& kv;
-  const TokenRows& tokens;
+  const View<const TokenPlace, 1>& places;
   int32_t layer;
   int fp8_bits_dropped;
 };
-
-// Whether the row may write the page that the table has at `logical`; else it is noted. Workers
-// share rows.
-bool may_store(const WriteGuard& guard, int64_t row, int64_t logical, int32_t page) {
-  if (guard.tags.data == nullptr || is_writable(guard.lives(page), guard.tags(row, logical))) {
-    return true;
-  }
-  PageCheck& words = guard.rows(row);
-  std::atomic_ref(words.dropped).fetch_add(1);
-  std::atomic_ref largest(words.dropped_page);
-  for (int32_t seen = largest.load(); seen < page && !largest.compare_exchange_weak(seen, page);) {
-  }
-  return false;
-}
 
 // A token's row as it is to be stored. `copy` has room for its values.
 void append_token(const Destination& to, int64_t token, View<const Bf16, 1> latent,
                   View<const Bf16, 1> rope, float* copy) {
   const KvPageLayout& layout = *to.kv.layout;
-  const int32_t position = to.tokens.position(token);
-  const int32_t page = to.kv.table(to.tokens.row(token), position / kPageTokens);
-  const int32_t slot = position % kPageTokens;
-  CHECK(0 <= page && page < to.kv.n_pages);
-  if (!may_store(to.kv.guard, to.tokens.row(token), position / kPageTokens, page)) return;
-  std::byte* block =
-      to.kv.pool + page * layout.page_bytes + layout.blocks[static_cast<size_t>(to.layer)].offset;
-  std::byte* row = block + layout.row_offset(slot);
+  const TokenPlace& place = to.places(token);
+  if (!is_stored(place, token)) return;
+  std::byte* block = to.kv.pool + place.page * layout.page_bytes +
+                     layout.blocks[static_cast<size_t>(to.layer)].offset;
+  std::byte* row = block + layout.row_offset(place.slot);
   const auto rank = static_cast<size_t>(layout.kv_lora_rank);
   const auto rope_dim = static_cast<size_t>(layout.rope_dim);
   switch (layout.format) {
@@ -106,7 +88,7 @@ void append_token(const Destination& to, int64_t token, View<const Bf16, 1> late
     case KvFormat::fp8_e4m3_584: {
       const float scales[2] = {cast_latent(latent, to.fp8_bits_dropped, copy, row),
                                cast_key(rope, to.fp8_bits_dropped, copy, row + rank)};
-      std::memcpy(block + layout.scale_offset(slot), scales, sizeof(scales));
+      std::memcpy(block + layout.scale_offset(place.slot), scales, sizeof(scales));
       return;
     }
   }
@@ -117,7 +99,7 @@ void append_token(const Destination& to, int64_t token, View<const Bf16, 1> late
 void kv_append(Workers& workers, const ops::KvAppend& args) {
   const int64_t n_tokens = args.latent[0];
   const int64_t values = args.kv.layout->values();
-  const Destination to{args.kv, args.tokens, args.layer, args.fp8_bits_dropped};
+  const Destination to{args.kv, args.places, args.layer, args.fp8_bits_dropped};
   const int n_workers = workers.count_for(n_tokens * values * 8);  // about 8 steps a value
   workers.each(n_workers, [&](int worker, Scratch& scratch) {
     float* copy = scratch.take<float>(values);
@@ -133,7 +115,7 @@ void append_latent(Workers& workers, const ops::AppendLatent& args) {
   const KvPageLayout& layout = *args.kv.layout;
   const int64_t rank = layout.kv_lora_rank;
   const int64_t q_lora = args.q_a.data == nullptr ? 0 : args.q_a[1];
-  const Destination to{args.kv, args.tokens, args.layer, args.fp8_bits_dropped};
+  const Destination to{args.kv, args.places, args.layer, args.fp8_bits_dropped};
   const int n_workers = workers.count_for(n_tokens * (layout.values() + q_lora) * 8);
   workers.each(n_workers, [&](int worker, Scratch& scratch) {
     float* copy = scratch.take<float>(layout.values());
@@ -149,7 +131,7 @@ void append_latent(Workers& workers, const ops::AppendLatent& args) {
       const Bf16* kv_a = args.kv_a.row(token).data;
       rms_norm_row(kv_a, args.kv_a_norm.data, rank, args.eps, latent.data);
       std::memcpy(rope.data, kv_a + rank, static_cast<size_t>(layout.rope_dim) * sizeof(Bf16));
-      const int64_t position = args.tokens.position(token);
+      const int64_t position = args.positions(token);
       CHECK(0 <= position && position < args.cos[0]);
       rotate_row(args.cos.row(position).data, args.sin.row(position).data, layout.rope_dim / 2,
                  rope.data);

@@ -183,6 +183,7 @@ class CudaBackend final : public Backend {
   void gather_rows(const ops::GatherRows& args) override { cuda::gather_rows(here(), args); }
   void open_step(const ops::OpenStep& args) override { cuda::open_step(here(), args); }
   void check_pages(const ops::CheckPages& args) override { cuda::check_pages(here(), args); }
+  void place_tokens(const ops::PlaceTokens& args) override { cuda::place_tokens(here(), args); }
   void sample(const ops::Sample& args) override { cuda::sample(here(), args); }
 
  private:

@@ -16,6 +16,7 @@
 #include "ops/mla_prefill_attention.h"
 #include "ops/moe.h"
 #include "ops/open_step.h"
+#include "ops/place_tokens.h"
 #include "ops/random_fill.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -61,6 +62,7 @@ void moe_experts(const Context& context, const ops::MoeExperts& args);
 
 // step/
 void open_step(const Context& context, const ops::OpenStep& args);
+void place_tokens(const Context& context, const ops::PlaceTokens& args);
 
 // integrity/
 void check_pages(const Context& context, const ops::CheckPages& args);

@@ -250,31 +250,33 @@ void ModelExecutor::run(const StepShape& shape, StepChecks checks) {
                             .recent = kept,
                             .lives = has_checks ? lives : View<PageLife, 1>{}});
   auto* const page_checks = reinterpret_cast<PageCheck*>(results_.data() + kOpeningBytes);
-  const auto check_pages = [&](ops::CheckTime time) {
+  const auto check_pages = [&](ops::CheckTime time, const View<const TokenPlace, 1>& places) {
     if (!has_checks) return;
     ops::check_pages(backend_, {.out = view_of(page_checks, shape.n_rows),
                                 .inputs = in,
                                 .lives = lives,
                                 .step = step,
+                                .places = places,
                                 .time = time});
   };
-  check_pages(ops::CheckTime::before);
-  PagedKv kv{.pool = pool_.data(),
-             .n_pages = limits_.n_pages,
-             .layout = &model_.kv_layout(),
-             .table = in.table};
+  check_pages(ops::CheckTime::before, {});
+  ModelBatch batch{.ids = in.ids,
+                   .tokens = token_rows(in),
+                   .kv = {.pool = pool_.data(),
+                          .n_pages = limits_.n_pages,
+                          .layout = &model_.kv_layout(),
+                          .table = in.table}};
   if (checks == StepChecks::pages_and_writes) {
-    kv.guard = {.tags = in.tags, .lives = lives, .rows = view_of(page_checks, shape.n_rows)};
+    batch.guard = {.tags = in.tags, .lives = lives, .rows = view_of(page_checks, shape.n_rows)};
   }
-  choose_tokens(in, kv);
-  check_pages(ops::CheckTime::after);
+  choose_tokens(in, batch);
+  check_pages(ops::CheckTime::after, model_.places(shape.n_tokens));
 }
 
-void ModelExecutor::choose_tokens(const StepInputs& in, const PagedKv& kv) {
+void ModelExecutor::choose_tokens(const StepInputs& in, ModelBatch batch) {
   // The model gives rows_max rows of logits at a time, which hold all that sample. What a prompt
   // wants scored beyond them is computed from the same pass, in turns.
   const int64_t n_logits = in.shape.n_logits;
-  ModelBatch batch{.ids = in.ids, .tokens = token_rows(in), .kv = kv};
   const auto rows_from = [&](int64_t first) {
     const int64_t n = std::min<int64_t>(n_logits - first, limits_.rows_max);
     return view_of<const int32_t>(in.logit_rows.data + first, n);

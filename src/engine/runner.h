@@ -133,8 +133,8 @@ class ModelExecutor final : public Executor {
   void send_inputs(const StepSlot& slot, int64_t bytes);
   // All ops of a step whose inputs have been sent.
   void run(const StepShape& shape, StepChecks checks);
-  // The model's part of it, and the sampler's.
-  void choose_tokens(const StepInputs& in, const PagedKv& kv);
+  // The model's part of it, and the sampler's. `batch` says no logit rows yet.
+  void choose_tokens(const StepInputs& in, ModelBatch batch);
   // Samples or scores by `logits`, which are those of the step's logit rows from `first` on.
   void sample_rows(const StepInputs& in, View<float, 2> logits, int64_t first);
   // Where the sampled rows begin among the results.

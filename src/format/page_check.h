@@ -49,7 +49,7 @@ struct PageCheck {
   int32_t first = -1;         // of these, the first: its place in the row, ...
   int32_t page = -1;          // ... the page that the table named there ...
   uint64_t found_tag = 0;     // ... and the tag that the mirror had; 0 of a page outside the pool
-  int32_t dropped = 0;        // stores that were not made
+  int32_t dropped = 0;        // tokens that were not stored where they belong
   int32_t dropped_page = -1;  // the largest page that one of them was for
 };
 static_assert(sizeof(PageCheck) == 48);

@@ -42,6 +42,7 @@ StepBuffers Activations::carve(std::byte* base, int64_t n_tokens, int64_t n_logi
   s.h = carver.take<Bf16>(n_tokens, shape.hidden_size);
   s.normed = carver.take<Bf16>(n_tokens, shape.hidden_size);
   s.block_out = carver.take<Bf16>(n_tokens, shape.hidden_size);
+  s.places = carver.take<TokenPlace>(n_tokens);
   s.routed = carver.take<int32_t>(shape.n_layers - shape.n_dense_layers, n_tokens, shape.top_k);
   const int64_t turn = carver.at();
 

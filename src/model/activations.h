@@ -11,9 +11,10 @@ namespace quire {
 
 // The buffers of one step, cut to its size.
 struct StepBuffers {
-  View<Bf16, 2> h;          // [n_tokens, hidden] the residual stream
-  View<Bf16, 2> normed;     // [n_tokens, hidden] input of a block
-  View<Bf16, 2> block_out;  // [n_tokens, hidden] output of a block
+  View<Bf16, 2> h;             // [n_tokens, hidden] the residual stream
+  View<Bf16, 2> normed;        // [n_tokens, hidden] input of a block
+  View<Bf16, 2> block_out;     // [n_tokens, hidden] output of a block
+  View<TokenPlace, 1> places;  // [n_tokens] in the cache; kept to the end of the step
 
   // Attention.
   View<Bf16, 2> q_a;          // [n_tokens, q_lora]; empty when q_lora_rank is 0

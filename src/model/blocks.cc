@@ -85,7 +85,8 @@ void attention(const BlockContext& context, int32_t layer, const LayerWeights& w
                         .second = side(context, s.kv_a, w.kv_a),
                         .x = s.normed});
   ops::append_latent(be, {.kv = batch.kv,
-                          .tokens = batch.tokens,
+                          .places = s.places,
+                          .positions = batch.tokens.position,
                           .layer = layer,
                           .kv_a = s.kv_a,
                           .kv_a_norm = w.kv_a_norm,

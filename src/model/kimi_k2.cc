@@ -8,6 +8,7 @@
 #include "ops/embed.h"
 #include "ops/gather_rows.h"
 #include "ops/linear.h"
+#include "ops/place_tokens.h"
 #include "ops/rms_norm.h"
 
 namespace quire {
@@ -47,6 +48,8 @@ View<float, 2> KimiK2::forward(const ModelBatch& batch) {
         backend_, {.out = s.normed, .h = s.h, .delta = s.block_out, .weight = weight, .eps = eps});
   };
 
+  ops::place_tokens(
+      backend_, {.out = s.places, .kv = batch.kv, .tokens = batch.tokens, .guard = batch.guard});
   ops::embed(backend_, {.out = s.h,
                         .ids = batch.ids,
                         .table = weights_.embedding,

@@ -21,6 +21,9 @@ class KimiK2 final : public Model {
   const KvPageLayout& kv_layout() const override { return kv_layout_; }
   View<float, 2> forward(const ModelBatch& batch) override;
   View<float, 2> logits(const ModelBatch& batch) override;
+  View<const TokenPlace, 1> places(int64_t n_tokens) const override {
+    return activations_.step(n_tokens, 0).places;
+  }
   View<const int32_t, 3> routed_experts(int64_t n_tokens) const override {
     return activations_.step(n_tokens, 0).routed;
   }

@@ -14,6 +14,7 @@
 #include "ops/collective.h"
 #include "ops/linear.h"
 #include "ops/paged_kv.h"
+#include "ops/place_tokens.h"
 #include "weights/model_weights.h"
 
 namespace quire {
@@ -24,6 +25,7 @@ struct ModelBatch {
   TokenRows tokens;            // [n_tokens]
   PagedKv kv;
   View<const int32_t, 1> logit_rows;  // [n_logits] tokens of this batch whose logits are wanted
+  WriteGuard guard = {};              // empty: stores into the cache are not checked
 };
 
 struct ModelLimits {
@@ -59,6 +61,10 @@ class Model {
   // returned: `batch` is the same but for its logit_rows. So a prompt's every position can be asked
   // for, logits_max at a time.
   virtual View<float, 2> logits(const ModelBatch& batch) = 0;
+
+  // Where the tokens of the last batch of `n_tokens` were stored, in the backend's memory until the
+  // next call: [n_tokens].
+  virtual View<const TokenPlace, 1> places(int64_t n_tokens) const = 0;
 
   // The experts that the last batch of `n_tokens` was sent to, in the backend's memory until the
   // next call: [mixture layers, n_tokens, top_k]. Empty when no layer is a mixture.

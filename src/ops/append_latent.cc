@@ -4,7 +4,8 @@ namespace quire::ops {
 
 void append_latent(Backend& backend, const AppendLatent& args) {
   const int64_t n_tokens = args.kv_a[0];
-  CHECK(is_well_formed(args.kv, args.tokens, n_tokens, args.layer));
+  CHECK(is_well_formed(args.kv, args.layer));
+  CHECK(args.places[0] == n_tokens && args.positions[0] == n_tokens);
   CHECK(args.kv_a[1] == args.kv.layout->values());
   CHECK(args.kv_a_norm[0] == args.kv.layout->kv_lora_rank);
   CHECK(args.q_a.data == nullptr ||

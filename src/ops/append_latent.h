@@ -16,8 +16,11 @@
 namespace quire::ops {
 
 struct AppendLatent {
-  PagedKv kv;        // its table and guard are as they were before the step's first op, embed: ...
-  TokenRows tokens;  // ... these too, and a backend may read them before the op's turn
+  PagedKv kv;  // its table is not used
+  // These are as they were before the step's embed began: a backend may read them before the op's
+  // turn.
+  View<const TokenPlace, 1> places;  // [n_tokens]
+  View<const int32_t, 1> positions;  // [n_tokens] for the angles of the key
   int32_t layer;
   View<const Bf16, 2> kv_a;           // [n_tokens, kv_lora_rank + rope_dim], as projected
   View<const Bf16, 1> kv_a_norm;      // [kv_lora_rank]

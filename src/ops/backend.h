@@ -45,6 +45,7 @@ class ExpertBank;
 struct GatherRows;
 struct OpenStep;
 struct CheckPages;
+struct PlaceTokens;
 struct Sample;
 struct RandomFill;
 }  // namespace ops
@@ -161,6 +162,7 @@ class Backend {
   virtual void gather_rows(const ops::GatherRows& args) = 0;
   virtual void open_step(const ops::OpenStep& args) = 0;
   virtual void check_pages(const ops::CheckPages& args) = 0;
+  virtual void place_tokens(const ops::PlaceTokens& args) = 0;
   virtual void sample(const ops::Sample& args) = 0;
 };
 

@@ -11,7 +11,11 @@
 //   before   out[r] is made anew. A row with a wrong entry is made harmless: all its entries become
 //            the null page, so that it reads and writes nobody's keys.
 //   after    what is found is added to out[r]; `first`, `page` and `found_tag` stay those of the
-//            first pass that found something. The table is left as it is.
+//            first pass that found something. The table is left as it is. A place of the row's
+//            tokens that is not what the table and the inputs say (ops/place_tokens.h) stands for a
+//            store that was not made there, and is counted in `dropped`; so it is not where some
+//            were dropped already. With logits in the step the op before this one is its sampler's,
+//            and the comparison may run beside that: attention is over.
 //
 // The inputs have tags, and may be of any bits. Everything is in the backend's memory. n_rows >= 1.
 // Errors: none.
@@ -19,16 +23,18 @@
 
 #include "format/step_inputs.h"
 #include "ops/backend.h"
+#include "ops/paged_kv.h"
 
 namespace quire::ops {
 
 enum class CheckTime : uint8_t { before, after };
 
 struct CheckPages {
-  View<PageCheck, 1> out;         // [n_rows]
-  StepInputs inputs;              // nonces, tags and table; in and out
-  View<const PageLife, 1> lives;  // [n_pages]
-  View<const uint64_t, 1> step;   // [1] of ops/open_step.h's state
+  View<PageCheck, 1> out;                 // [n_rows]
+  StepInputs inputs;                      // nonces, tags and table; in and out
+  View<const PageLife, 1> lives;          // [n_pages]
+  View<const uint64_t, 1> step;           // [1] of ops/open_step.h's state
+  View<const TokenPlace, 1> places = {};  // [n_tokens] compared `after`, if given
   CheckTime time = CheckTime::before;
 };
 

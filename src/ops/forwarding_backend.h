@@ -83,6 +83,7 @@ class ForwardingBackend : public Backend {
   void gather_rows(const ops::GatherRows& args) override { to_.gather_rows(args); }
   void open_step(const ops::OpenStep& args) override { to_.open_step(args); }
   void check_pages(const ops::CheckPages& args) override { to_.check_pages(args); }
+  void place_tokens(const ops::PlaceTokens& args) override { to_.place_tokens(args); }
   void sample(const ops::Sample& args) override { to_.sample(args); }
 
  protected:

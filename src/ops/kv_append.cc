@@ -4,7 +4,7 @@ namespace quire::ops {
 
 void kv_append(Backend& backend, const KvAppend& args) {
   const int64_t n_tokens = args.latent[0];
-  CHECK(is_well_formed(args.kv, args.tokens, n_tokens, args.layer));
+  CHECK(is_well_formed(args.kv, args.layer) && args.places[0] == n_tokens);
   CHECK(args.rope[0] == n_tokens);
   CHECK(args.latent[1] == args.kv.layout->kv_lora_rank);
   CHECK(args.rope[1] == args.kv.layout->rope_dim);

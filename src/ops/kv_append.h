@@ -2,10 +2,9 @@
 //
 // BF16: copies bits. FP8 (e4m3_584): the latent values of a token become e4m3, its rope values
 // integers of 8 bits, each part over one float32 scale, to nearest even (docs/formats/kv_page.md).
-// Token t goes to page table[row[t], position[t] / 64], slot
-// position[t] % 64; that page is valid (>= 0): the engine allocated it. Where stores are guarded
-// (ops/paged_kv.h), a token whose page its row may not write is left out. n_tokens may be 0.
-// Errors: none. Idempotent: the same token gives the same bytes, whatever is in the page.
+// Token t goes to places[t] (ops/place_tokens.h); one that is not stored there (is_stored) is left
+// out. n_tokens may be 0. Errors: none. Idempotent: the same token gives the same bytes, whatever
+// is in the page.
 #pragma once
 
 #include "ops/backend.h"
@@ -14,8 +13,8 @@
 namespace quire::ops {
 
 struct KvAppend {
-  PagedKv kv;
-  TokenRows tokens;
+  PagedKv kv;                        // its table is not used
+  View<const TokenPlace, 1> places;  // [n_tokens]
   int32_t layer;
   View<const Bf16, 2> latent;  // [n_tokens, kv_lora_rank], normed
   View<const Bf16, 2> rope;    // [n_tokens, rope_dim], rotated

@@ -17,18 +17,16 @@ void TokenRows::count_row(int64_t n_tokens, int64_t end) {
   }
 }
 
-bool is_well_formed(const PagedKv& kv, const TokenRows& tokens, int64_t n_tokens, int32_t layer) {
+bool is_well_formed(const PagedKv& kv, int32_t layer) {
   if (kv.pool == nullptr || kv.n_pages <= 0 || kv.layout == nullptr) return false;
   if (kv.layout->page_tokens != kPageTokens) return false;
   if (layer < 0 || static_cast<size_t>(layer) >= kv.layout->blocks.size()) return false;
   const KvBlock& block = kv.layout->blocks[static_cast<size_t>(layer)];
-  if (block.layer != layer || block.kind != KvBlockKind::mla) return false;
-  const WriteGuard& guard = kv.guard;
-  const bool is_guarded = guard.tags.data != nullptr;
-  if (is_guarded && (guard.tags.shape != kv.table.shape || guard.lives[0] != kv.n_pages ||
-                     guard.rows[0] != kv.table[0])) {
-    return false;
-  }
+  return block.layer == layer && block.kind == KvBlockKind::mla;
+}
+
+bool is_well_formed(const PagedKv& kv, const TokenRows& tokens, int64_t n_tokens, int32_t layer) {
+  if (!is_well_formed(kv, layer)) return false;
   const bool says_rows = tokens.row_begin[0] > 0;
   if (says_rows && (tokens.row_begin[0] != kv.table[0] + 1 || tokens.row_tokens_max <= 0)) {
     return false;

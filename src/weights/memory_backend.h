@@ -76,6 +76,7 @@ class MemoryBackend final : public Backend, private Memory {
   void gather_rows(const ops::GatherRows&) override { CHECK(false); }
   void open_step(const ops::OpenStep&) override { CHECK(false); }
   void check_pages(const ops::CheckPages&) override { CHECK(false); }
+  void place_tokens(const ops::PlaceTokens&) override { CHECK(false); }
   void sample(const ops::Sample&) override { CHECK(false); }
 
   std::vector<uint8_t> packed_up;  // of expert 0 in INT4, as it was when the last layer was packed

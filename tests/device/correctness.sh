@@ -39,7 +39,7 @@ declare -A suites=(
   [chunks]='AttentionTest.Chunks*/cuda:AttentionTest.ByHead*/cuda:AttentionTest.Absorb*/cuda'
   [linear]='LinearTest.*/cuda'
   [experts]='MoeTest.*/cuda'
-  [rows]='PointwiseTest.*/cuda:KvAppendTest.*/cuda:OpenStepTest.*/cuda'
+  [rows]='PointwiseTest.*/cuda:KvAppendTest.*/cuda:PlaceTokensTest.*/cuda:OpenStepTest.*/cuda'
   [sampling]='SampleTest.*/cuda:SampleRowsTest.*/cuda'
 )
 suites[decode]+=':AttentionTest.NaN*/cuda'

@@ -22,13 +22,13 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # By source: the structs and functions that only a check has, the statements of the checks, and the
 # names of the types that stand for "no check" and "check".
 SOURCES = {
-    "src/cuda/kv/kv_append.cu": {
-        "blocks": ["struct NoGuard", "struct PageGuard", "bool is_guarded(", "PageGuard guard_of("],
-        "statements": [r"[^;{}]*\.guard\.[^;]*;", r"Guard guard;",
-                       r"if \(is_guarded\(args\.kv\)\) return [^;]*;", r",\s*\.guard = guard"],
+    "src/cuda/step/place_tokens.cu": {
+        "blocks": ["struct NoGuard", "struct PageGuard", "bool is_guarded("],
+        "statements": [r"if \(!p\.guard\.[^;]*;", r"Guard guard;",
+                       r"if \(is_guarded\(args\.guard\)\) return [^;]*;", r",\s*\.guard = guard"],
         "off": "NoGuard",
         "on": "PageGuard",
-        "kernels": 2,
+        "kernels": 1,
     },
     "src/cuda/step/open_step.cu": {
         "blocks": ["struct NoMirror", "struct Mirror"],
@@ -84,7 +84,7 @@ def sections(elf):
 
 
 def start_compile(command, source, folder):
-    cubin = folder / "out.cubin"
+    cubin = folder / (source.stem + ".cubin")
     words = shlex.split(command)
     words = words[1 if "ccache" in words[0] else 0:words.index("-c")]
     return cubin, subprocess.Popen([*words, "-cubin", str(source), "-o", str(cubin)], cwd=folder)
@@ -106,7 +106,7 @@ def main():
         for name, source in SOURCES.items():
             for kind in ("whole", "without"):
                 path = pathlib.Path(folder) / kind / name
-                path.parent.mkdir(parents=True)
+                path.parent.mkdir(parents=True, exist_ok=True)
                 text = (ROOT / name).read_text()
                 path.write_text(text if kind == "whole" else without_checks(text, source))
                 started[name, kind] = start_compile(commands[str(ROOT / name)], path, path.parent)

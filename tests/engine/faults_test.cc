@@ -156,8 +156,10 @@ constexpr Expected kOfOneRow[] = {
     {DeviceFault::changed_mirror, IntegrityCheck::tags},
     {DeviceFault::late_entry, IntegrityCheck::tags},
     {DeviceFault::zombie_write, IntegrityCheck::writes},
+    {DeviceFault::foreign_place, IntegrityCheck::writes},
+    {DeviceFault::damaged_place, IntegrityCheck::writes},
+    {DeviceFault::misplaced_write, IntegrityCheck::writes},
     {DeviceFault::lost_write, IntegrityCheck::numbers},
-    {DeviceFault::misplaced_write, IntegrityCheck::numbers},
 };
 
 TEST_P(FaultsTest, AFaultOfARowStopsItsRequestAndNoOther) {

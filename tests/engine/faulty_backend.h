@@ -8,7 +8,6 @@
 
 #include <cstdint>
 #include <string_view>
-#include <vector>
 
 #include "base/check.h"
 #include "format/kv_page.h"
@@ -17,7 +16,7 @@
 #include "ops/embed.h"
 #include "ops/forwarding_backend.h"
 #include "ops/open_step.h"
-#include "tensor/buffer.h"
+#include "ops/place_tokens.h"
 
 namespace quire {
 
@@ -30,9 +29,11 @@ enum class DeviceFault : uint8_t {
   stale_tag,            // the row expects an earlier life of its page
   changed_mirror,       // the page has begun another life
   late_entry,           // an entry changes when the first check is over
-  zombie_write,         // a store goes into a page of another row
+  zombie_write,         // the row's token is placed in a page of another row
+  foreign_place,        // its place becomes that of another row's token
+  damaged_place,        // a word of its place changes
+  misplaced_write,      // its place is another one of the right page
   lost_write,           // a store is not made
-  misplaced_write,      // a store goes to another place of the right page
   overwritten_staging,  // the inputs change while they are copied
   no_first_check,       // the check before the step does not run
   no_second_check,      // the one after it
@@ -40,9 +41,10 @@ enum class DeviceFault : uint8_t {
 
 inline std::string_view name(DeviceFault fault) {
   constexpr std::string_view kNames[] = {
-      "swapped_entries", "foreign_entry",       "doubled_entry",  "null_entry",     "stale_tail",
-      "stale_tag",       "changed_mirror",      "late_entry",     "zombie_write",   "lost_write",
-      "misplaced_write", "overwritten_staging", "no_first_check", "no_second_check"};
+      "swapped_entries", "foreign_entry",       "doubled_entry",  "null_entry",
+      "stale_tail",      "stale_tag",           "changed_mirror", "late_entry",
+      "zombie_write",    "foreign_place",       "damaged_place",  "misplaced_write",
+      "lost_write",      "overwritten_staging", "no_first_check", "no_second_check"};
   return kNames[static_cast<size_t>(fault)];
 }
 
@@ -78,12 +80,24 @@ class FaultyBackend final : public ForwardingBackend {
     if (!is_first && state_ == State::acting) state_ = State::planted;
   }
 
+  void place_tokens(const ops::PlaceTokens& args) override {
+    if (acts(DeviceFault::zombie_write)) return place_elsewhere(args);
+    inner().place_tokens(args);
+    if (state_ != State::acting) return;
+    TokenPlace* const place = &args.out(kVictimRow);  // a row has one token
+    const auto next_slot = [](const TokenPlace& now) { return (now.slot + 1) % kPageTokens; };
+    if (fault_ == DeviceFault::foreign_place) write(place, read(&args.out(kVictimRow + 1)));
+    if (fault_ == DeviceFault::damaged_place) {
+      change(place, [&](TokenPlace now) { return TokenPlace{now.page, next_slot(now), now.mark}; });
+    }
+    if (fault_ == DeviceFault::misplaced_write) {
+      change(place, [&](TokenPlace now) { return place_of(kVictimRow, now.page, next_slot(now)); });
+    }
+  }
+
   void append_latent(const ops::AppendLatent& args) override {
-    if (args.layer != 0 || state_ != State::acting) return inner().append_latent(args);
-    if (fault_ == DeviceFault::zombie_write) return append_elsewhere(args);
-    if (fault_ == DeviceFault::misplaced_write) return append_misplaced(args);
     inner().append_latent(args);
-    if (fault_ == DeviceFault::lost_write) take_back_store(args);
+    if (args.layer == 0 && acts(DeviceFault::lost_write)) take_back_store(args);
   }
 
  private:
@@ -145,8 +159,10 @@ class FaultyBackend final : public ForwardingBackend {
       }
       case DeviceFault::late_entry:
       case DeviceFault::zombie_write:
-      case DeviceFault::lost_write:
+      case DeviceFault::foreign_place:
+      case DeviceFault::damaged_place:
       case DeviceFault::misplaced_write:
+      case DeviceFault::lost_write:
       case DeviceFault::overwritten_staging:
       case DeviceFault::no_first_check:
       case DeviceFault::no_second_check:
@@ -154,47 +170,26 @@ class FaultyBackend final : public ForwardingBackend {
     }
   }
 
-  // A copy of `view` in which the victim's element is another.
-  template <class T>
-  View<const T, 1> altered(const View<const T, 1>& view, T value) {
-    std::vector<T> values(static_cast<size_t>(view[0]));
-    copy_out(std::as_writable_bytes(std::span(values)),
-             reinterpret_cast<const std::byte*>(view.data));
-    values[kVictimRow] = value;
-    const auto bytes = std::as_bytes(std::span(values));
-    scratch_ = allocate(inner(), static_cast<int64_t>(bytes.size()), "an altered copy").value();
-    copy_in(scratch_.data(), bytes);
-    return view_of(reinterpret_cast<const T*>(scratch_.data()), view[0]);
-  }
-
-  void append_elsewhere(ops::AppendLatent args) {
-    const int32_t place = read(&args.tokens.position(kVictimRow)) / kPageTokens;
-    auto* const at = const_cast<int32_t*>(&args.kv.table(kVictimRow, place));
+  // The entry is another row's while the tokens are placed, and at no other time.
+  void place_elsewhere(const ops::PlaceTokens& args) {
+    const int32_t logical = read(&args.tokens.position(kVictimRow)) / kPageTokens;
+    auto* const at = const_cast<int32_t*>(&args.kv.table(kVictimRow, logical));
     const int32_t right = read(at);
     write(at, read(&args.kv.table(kVictimRow + 1, 0)));
-    inner().append_latent(args);
+    inner().place_tokens(args);
     write(at, right);
-  }
-
-  void append_misplaced(ops::AppendLatent args) {
-    const int32_t position = read(&args.tokens.position(kVictimRow));
-    const bool is_at_begin = position % kPageTokens == 0;
-    args.tokens.position = altered(args.tokens.position, position + (is_at_begin ? 1 : -1));
-    inner().append_latent(args);
   }
 
   void take_back_store(const ops::AppendLatent& args) {
     const KvPageLayout& layout = *args.kv.layout;
-    const int32_t position = read(&args.tokens.position(kVictimRow));
-    const int64_t page = read(&args.kv.table(kVictimRow, position / kPageTokens));
-    const int32_t slot = position % kPageTokens;
-    std::byte* const block = args.kv.pool + page * layout.page_bytes + layout.blocks[0].offset;
-    fill(block + layout.row_offset(slot), layout.row_offset(1), std::byte{0xff});
+    const TokenPlace place = read(&args.places(kVictimRow));
+    std::byte* const block =
+        args.kv.pool + place.page * layout.page_bytes + layout.blocks[0].offset;
+    fill(block + layout.row_offset(place.slot), layout.row_offset(1), std::byte{0xff});
   }
 
   DeviceFault fault_ = DeviceFault::swapped_entries;
   State state_ = State::idle;
-  Buffer scratch_;
 };
 
 }  // namespace quire

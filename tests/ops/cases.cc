@@ -318,6 +318,14 @@ std::vector<std::byte> Cache::pool_of(Backend& backend, const PagedKv& kv) const
   return out;
 }
 
+DeviceArray<TokenPlace, 1> places_on(Backend& backend, const PagedKv& kv, const TokenRows& tokens,
+                                     const WriteGuard& guard) {
+  auto places = DeviceArray<TokenPlace, 1>::poisoned(backend, {tokens.row[0]});
+  ops::place_tokens(backend, {.out = places.view(), .kv = kv, .tokens = tokens, .guard = guard});
+  backend.copy_out({}, nullptr);  // waits: append_latent may look at them ahead of its turn
+  return places;
+}
+
 std::vector<MoeCase> moe_cases() {
   std::vector<MoeCase> out;
   const WeightFormat bf16 = WeightFormat::bf16;

@@ -9,7 +9,7 @@
 #include "arrays.h"
 #include "base/rng.h"
 #include "ops/moe.h"
-#include "ops/paged_kv.h"
+#include "ops/place_tokens.h"
 
 namespace quire::ops_test {
 
@@ -112,6 +112,10 @@ class Cache {
   std::vector<Buffer> pools_;
   std::vector<DeviceArray<int32_t, 2>> tables_;
 };
+
+// Where the tokens are stored, as ops::place_tokens finds it on a backend.
+DeviceArray<TokenPlace, 1> places_on(Backend& backend, const PagedKv& kv, const TokenRows& tokens,
+                                     const WriteGuard& guard = {});
 
 struct MoeCase {
   int64_t n_tokens;

@@ -2,6 +2,7 @@
 // what is found of each, and that a row with a wrong entry reads and writes nobody's pages.
 #include "ops/check_pages.h"
 
+#include <limits>
 #include <optional>
 
 #include "backends.h"
@@ -70,12 +71,14 @@ class CheckPagesTest : public OpTest {
     const DeviceArray<PageLife, 1> lives(backend(), lives_);
     const DeviceArray<uint64_t, 1> count(backend(), step);
     const auto out = DeviceArray<PageCheck, 1>::poisoned(backend(), {shape_.n_rows});
+    const DeviceArray<TokenPlace, 1> places(backend(), places_);
     for (const ops::CheckTime time : times) {
       ops::check_pages(backend(),
                        {.out = out.view(),
                         .inputs = step_inputs_in({there.view().data, bytes_.size()}, shape_),
                         .lives = lives.constant(),
                         .step = count.constant(),
+                        .places = places.constant(),
                         .time = time});
     }
     bytes_ = there.download(backend()).values;
@@ -89,6 +92,7 @@ class CheckPagesTest : public OpTest {
   StepShape shape_;
   std::vector<std::byte> bytes_;
   HostArray<PageLife, 1> lives_;
+  HostArray<TokenPlace, 1> places_{int64_t{0}};  // of all tokens, or of none
 };
 
 TEST_P(CheckPagesTest, RightRowsAreCountedAndLeftAlone) {
@@ -192,6 +196,59 @@ TEST_P(CheckPagesTest, TheSecondPassAloneSaysWhatItFindsAndChangesNothing) {
   // On top of poison: only what was added can be said.
   EXPECT_EQ(found[0].compared, -1 + 40);
   EXPECT_EQ(found[1].failed, -1 + 1);
+}
+
+// Rows of 1, 1,500 and 3 tokens, some of whose places are not what the table says.
+TEST_P(CheckPagesTest, APlaceThatIsNotByTheTableIsAStoreThatWasNotMade) {
+  const std::vector<int32_t> n_tokens = {1, 1500, 3};
+  fill({2, 24, 3}, 24);
+  std::vector<std::byte> narrow = bytes_;
+  const StepInputs from = step_inputs_in(narrow, shape_);
+  shape_.n_tokens = 1504;
+  bytes_.assign(static_cast<size_t>(step_inputs_bytes(shape_)), std::byte{0});
+  const StepInputs in = inputs();
+  std::copy_n(from.nonces.data, 3, in.nonces.data);
+  std::copy_n(from.table.data, in.table.size(), in.table.data);
+  std::copy_n(from.tags.data, in.tags.size(), in.tags.data);
+  places_ = HostArray<TokenPlace, 1>(shape_.n_tokens);
+  int32_t token = 0;
+  for (int32_t r = 0; r < 3; ++r) {
+    in.row_begin(r) = token;
+    for (int32_t position = 60; position < 60 + n_tokens[static_cast<size_t>(r)]; ++position) {
+      in.rows(token) = r;
+      in.positions(token) = position;
+      places_.values[static_cast<size_t>(token)] =
+          place_by_table(in.table, kPages, token, r, position);
+      ++token;
+    }
+  }
+  in.row_begin(3) = token;
+  const auto both = {ops::CheckTime::before, ops::CheckTime::after};
+  for (const PageCheck& row : check(both)) {
+    EXPECT_EQ(row.failed, 0);
+    EXPECT_EQ(row.dropped, 0);
+    EXPECT_EQ(row.dropped_page, -1);
+  }
+  const auto place = [&](size_t t) -> TokenPlace& { return places_.values[t]; };
+  place(1) = no_place(1);
+  place(700).slot ^= 1;
+  place(1500) = place_of(1500, place(1500).page + 1, place(1500).slot);
+  place(1502) = place(1503);
+  const std::vector<PageCheck> found = check(both);
+  EXPECT_EQ(found[0].dropped, 0);
+  EXPECT_EQ(found[1].dropped, 3);
+  int32_t largest = 0;
+  for (const int32_t position : {60, 759, 1559}) {
+    largest = std::max(largest, inputs().table(1, position / kPageTokens));
+  }
+  EXPECT_EQ(found[1].dropped_page, largest);
+  EXPECT_EQ(found[2].dropped, 1);
+  for (const PageCheck& row : found) EXPECT_EQ(row.failed, 0);
+  // Row_begin and positions of any bits: only their own row is said to be wrong.
+  inputs().row_begin(3) = std::numeric_limits<int32_t>::max();
+  inputs().positions(1503) = -5;
+  inputs().positions(1502) = std::numeric_limits<int32_t>::max();
+  EXPECT_EQ(check(both)[2].dropped, 2);
 }
 
 TEST_P(CheckPagesTest, PaddingMayNameTheNullPageAlone) {

@@ -56,6 +56,7 @@ class CountingBackend final : public Backend {
   void gather_rows(const ops::GatherRows&) override { ++calls; }
   void open_step(const ops::OpenStep&) override { ++calls; }
   void check_pages(const ops::CheckPages&) override { ++calls; }
+  void place_tokens(const ops::PlaceTokens&) override { ++calls; }
   void sample(const ops::Sample&) override { ++calls; }
 
   int calls = 0;

@@ -28,9 +28,11 @@ void append(Backend& backend, const Cache& cache, const PagedKv& kv, Part part) 
   const DeviceArray<int32_t, 1> row(backend, cache.all_row);
   const DeviceArray<int32_t, 1> position(backend, cache.all_position);
   const int64_t n = part.end - part.begin;
+  const TokenRows tokens{.row = row.constant().rows(part.begin, n),
+                         .position = position.constant().rows(part.begin, n)};
+  const DeviceArray<TokenPlace, 1> places = places_on(backend, kv, tokens);
   ops::kv_append(backend, {.kv = kv,
-                           .tokens = {.row = row.constant().rows(part.begin, n),
-                                      .position = position.constant().rows(part.begin, n)},
+                           .places = places.constant(),
                            .layer = cache.layer,
                            .latent = latent.constant().rows(part.begin, n),
                            .rope = rope.constant().rows(part.begin, n)});
@@ -120,8 +122,10 @@ TEST_P(KvAppendTest, DropsMantissaBits) {
     const DeviceArray<Bf16, 2> latent(backend(), cache.latent);
     const DeviceArray<Bf16, 2> rope(backend(), cache.rope);
     const DeviceArray<int32_t, 1> zero(backend(), cache.all_row);
+    const DeviceArray<TokenPlace, 1> places =
+        places_on(backend(), kv, {.row = zero.constant(), .position = zero.constant()});
     ops::kv_append(backend(), {.kv = kv,
-                               .tokens = {.row = zero.constant(), .position = zero.constant()},
+                               .places = places.constant(),
                                .layer = cache.layer,
                                .latent = latent.constant(),
                                .rope = rope.constant(),
@@ -191,8 +195,10 @@ TEST_P(KvAppendTest, AppendLatentIsItsParts) {
     const DeviceArray<float, 2> cos(backend(), filled(rng, Values::normal, angles));
     const DeviceArray<float, 2> sin(backend(), filled(rng, Values::normal, angles));
     const PagedKv kv = cache.on(backend());
+    const DeviceArray<TokenPlace, 1> places = places_on(backend(), kv, tokens);
     ops::append_latent(backend(), {.kv = kv,
-                                   .tokens = tokens,
+                                   .places = places.constant(),
+                                   .positions = position.constant(),
                                    .layer = cache.layer,
                                    .kv_a = kv_a.constant(),
                                    .kv_a_norm = kv_norm.constant(),
@@ -221,7 +227,7 @@ TEST_P(KvAppendTest, AppendLatentIsItsParts) {
         backend(),
         {.x = key, .positions = position.constant(), .cos = cos.constant(), .sin = sin.constant()});
     ops::kv_append(backend(), {.kv = kv_expected,
-                               .tokens = tokens,
+                               .places = places.constant(),
                                .layer = cache.layer,
                                .latent = latent.constant(),
                                .rope = wide.columns(c.rank, c.rope_dim)});

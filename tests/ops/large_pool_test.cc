@@ -88,8 +88,10 @@ class Pool {
                      .n_pages = n_pages_,
                      .layout = &layout_,
                      .table = table_on.constant()};
+    const DeviceArray<TokenPlace, 1> places =
+        places_on(backend_, kv, {.row = row.constant(), .position = position.constant()});
     ops::kv_append(backend_, {.kv = kv,
-                              .tokens = {.row = row.constant(), .position = position.constant()},
+                              .places = places.constant(),
                               .layer = layer,
                               .latent = latent.constant(),
                               .rope = rope.constant()});

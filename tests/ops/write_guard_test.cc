@@ -48,13 +48,18 @@ HostArray<PageLife, 1> make_lives(Rng& rng, int64_t n_pages) {
 
 class WriteGuardTest : public OpTest {
  protected:
+  using Append = std::function<void(const PagedKv&, const View<const TokenPlace, 1>&)>;
+
   // Does `append` with and without a guard, and holds the pools and the words against each other.
-  void compare(Rng& rng, Cache& cache, const std::function<void(const PagedKv&)>& append) {
+  void compare(Rng& rng, Cache& cache, const Append& append) {
+    const DeviceArray<int32_t, 1> row_on(backend(), cache.all_row);
+    const DeviceArray<int32_t, 1> position_on(backend(), cache.all_position);
+    const TokenRows tokens{.row = row_on.constant(), .position = position_on.constant()};
     const PagedKv free = cache.on(backend());
-    append(free);
+    append(free, places_on(backend(), free, tokens).constant());
     const std::vector<std::byte> expected = cache.pool_of(backend(), free);
 
-    PagedKv kv = cache.on(backend());
+    const PagedKv kv = cache.on(backend());
     const HostArray<PageLife, 1> lives = make_lives(rng, kv.n_pages);
     HostArray<PageTag, 2> tags(cache.table[0], cache.table[1]);
     for (size_t i = 0; i < tags.values.size(); ++i) {
@@ -65,9 +70,9 @@ class WriteGuardTest : public OpTest {
     const DeviceArray<PageLife, 1> lives_there(backend(), lives);
     const DeviceArray<PageTag, 2> tags_there(backend(), tags);
     const DeviceArray<PageCheck, 1> rows_there(backend(), rows);
-    kv.guard = {
+    const WriteGuard guard{
         .tags = tags_there.constant(), .lives = lives_there.constant(), .rows = rows_there.view()};
-    append(kv);
+    append(kv, places_on(backend(), kv, tokens, guard).constant());
 
     const std::vector<std::byte> found = cache.pool_of(backend(), kv);
     const auto page_bytes = cache.layout.page_bytes;
@@ -104,11 +109,9 @@ TEST_P(WriteGuardTest, KvAppendLeavesOutWhatARowMayNotWrite) {
     Cache cache(rng, c);
     const DeviceArray<Bf16, 2> latent(backend(), cache.latent);
     const DeviceArray<Bf16, 2> rope(backend(), cache.rope);
-    const DeviceArray<int32_t, 1> row(backend(), cache.all_row);
-    const DeviceArray<int32_t, 1> position(backend(), cache.all_position);
-    compare(rng, cache, [&](const PagedKv& kv) {
+    compare(rng, cache, [&](const PagedKv& kv, const View<const TokenPlace, 1>& places) {
       ops::kv_append(backend(), {.kv = kv,
-                                 .tokens = {.row = row.constant(), .position = position.constant()},
+                                 .places = places,
                                  .layer = cache.layer,
                                  .latent = latent.constant(),
                                  .rope = rope.constant()});
@@ -126,7 +129,6 @@ TEST_P(WriteGuardTest, AppendLatentLeavesOutWhatARowMayNotWrite) {
     for (const int32_t at : cache.all_position.values) {
       n_positions = std::max(n_positions, at + int64_t{1});
     }
-    const DeviceArray<int32_t, 1> row(backend(), cache.all_row);
     const DeviceArray<int32_t, 1> position(backend(), cache.all_position);
     const DeviceArray<Bf16, 2> kv_a(
         backend(), filled(rng, c.values, HostArray<Bf16, 2>(n, int64_t{c.rank + c.rope_dim})));
@@ -135,16 +137,16 @@ TEST_P(WriteGuardTest, AppendLatentLeavesOutWhatARowMayNotWrite) {
     const HostArray<float, 2> angles(n_positions, int64_t{c.rope_dim / 2});
     const DeviceArray<float, 2> cos(backend(), filled(rng, Values::normal, angles));
     const DeviceArray<float, 2> sin(backend(), filled(rng, Values::normal, angles));
-    compare(rng, cache, [&](const PagedKv& kv) {
-      ops::append_latent(backend(),
-                         {.kv = kv,
-                          .tokens = {.row = row.constant(), .position = position.constant()},
-                          .layer = cache.layer,
-                          .kv_a = kv_a.constant(),
-                          .kv_a_norm = norm.constant(),
-                          .eps = 1e-6F,
-                          .cos = cos.constant(),
-                          .sin = sin.constant()});
+    compare(rng, cache, [&](const PagedKv& kv, const View<const TokenPlace, 1>& places) {
+      ops::append_latent(backend(), {.kv = kv,
+                                     .places = places,
+                                     .positions = position.constant(),
+                                     .layer = cache.layer,
+                                     .kv_a = kv_a.constant(),
+                                     .kv_a_norm = norm.constant(),
+                                     .eps = 1e-6F,
+                                     .cos = cos.constant(),
+                                     .sin = sin.constant()});
     });
   }
 }

@@ -23,6 +23,11 @@ struct Params {
   const uint64_t* step;
   int32_t width;
   int32_t n_pages;
+  // `after` alone.
+  View<const TokenPlace, 1> places;  // [n_tokens]; empty: they are not compared
+  const int32_t* positions;          // [n_tokens]
+  const int32_t* row_begin;          // [n_rows + 1]
+  bool is_settled;                   // none of it is written since before the last kernel began
 };
 
 // What a thread found in its entries.
@@ -30,6 +35,8 @@ struct Found {
   int32_t compared = 0;
   int32_t failed = 0;
   int32_t first = kNone;
+  int32_t misplaced = 0;        // tokens
+  int32_t misplaced_page = -1;  // the largest page that one of them belongs to
 };
 
 __device__ PageLife life_at(const Params& p, int32_t page) {
@@ -76,6 +83,19 @@ __device__ Found look_at(const Params& p, int64_t row) {
   return found;
 }
 
+// Adds the places of the row's tokens that are not what the table says.
+__device__ void look_at_places(const Params& p, int64_t row, Found* found) {
+  const auto table = view_of<const int32_t>(p.table, int64_t{gridDim.x}, int64_t{p.width});
+  const int64_t end = min(int64_t{p.row_begin[row + 1]}, p.places[0]);
+  for (int64_t t = max(p.row_begin[row], 0) + int64_t{threadIdx.x}; t < end; t += kThreads) {
+    const TokenPlace right =
+        place_by_table(table, p.n_pages, t, static_cast<int32_t>(row), p.positions[t]);
+    if (p.places(t) == right) continue;
+    ++found->misplaced;
+    found->misplaced_page = max(found->misplaced_page, max(right.page, 0));
+  }
+}
+
 // By one thread: what the block found, into the row's words, which were `out`.
 __device__ void report(const Params& p, int64_t row, const Found& found, PageCheck out) {
   out.compared += found.compared;
@@ -85,28 +105,42 @@ __device__ void report(const Params& p, int64_t row, const Found& found, PageChe
     out.found_tag = life_at(p, out.page).tag;
   }
   out.failed += found.failed;
+  if (found.misplaced > 0 && out.dropped == 0) {
+    out.dropped = found.misplaced;
+    out.dropped_page = found.misplaced_page;
+  }
   p.out[row] = out;
 }
 
-// Grid n_rows, 512 threads, 0.2 KB of shared memory. Reads 12 bytes an entry and a 16-byte life for
+// Grid n_rows, 512 threads, 0.3 KB of shared memory. Reads 12 bytes an entry and a 16-byte life for
 // each that names a page, 0.6 MB at 64 rows of 336 pages, all of it just copied or in L2: bound by
-// two latencies. Sums and the minimum are of integers: the same for any order.
+// two latencies. Sums, the minimum and the maximum are of integers: the same for any order.
+//
+// The second comparison needs nothing of the sampler, which lets it begin when all before it is
+// done (sample/sample.cu): it is made beside that, and waits only to end.
 template <ops::CheckTime kTime>
 __global__ __launch_bounds__(kThreads) void check_pages_kernel(const __grid_constant__ Params p) {
   __shared__ Found of_warps[kWarps];
   let_next_kernel_begin();
   const int64_t row = blockIdx.x;
-  look_ahead(p, row);
-  wait_for_earlier_kernels();
   constexpr bool kIsBefore = kTime == ops::CheckTime::before;
+  if (kIsBefore || !p.is_settled) {
+    look_ahead(p, row);
+    wait_for_earlier_kernels();
+  }
   PageCheck words;
   if (threadIdx.x == 0) {
     words = kIsBefore ? PageCheck{.step = *p.step, .nonce = p.nonces[row]} : p.out[row];
   }
   Found found = look_at(p, row);
+  if (!kIsBefore && p.places[0] > 0) look_at_places(p, row, &found);
   found.compared = warp_sum(found.compared);
   found.failed = warp_sum(found.failed);
   found.first = __reduce_min_sync(kFullWarp, found.first);
+  if (!kIsBefore) {
+    found.misplaced = warp_sum(found.misplaced);
+    found.misplaced_page = __reduce_max_sync(kFullWarp, found.misplaced_page);
+  }
   if (lane_of_thread() == 0) of_warps[warp_of_thread()] = found;
   __syncthreads();
   found = {};
@@ -114,8 +148,11 @@ __global__ __launch_bounds__(kThreads) void check_pages_kernel(const __grid_cons
     found.compared += one.compared;
     found.failed += one.failed;
     found.first = min(found.first, one.first);
+    found.misplaced += one.misplaced;
+    found.misplaced_page = max(found.misplaced_page, one.misplaced_page);
   }
   if (threadIdx.x == 0) report(p, row, found, words);
+  if (!kIsBefore && p.is_settled) wait_for_earlier_kernels();
   if (!kIsBefore || found.failed == 0) return;
   __syncthreads();  // what the table said is in the report
   for (int32_t k = static_cast<int32_t>(threadIdx.x); k < p.width; k += kThreads) {
@@ -133,7 +170,11 @@ void check_pages(const Context& context, const ops::CheckPages& args) {
                  .lives = args.lives.data,
                  .step = args.step.data,
                  .width = static_cast<int32_t>(args.inputs.shape.table_width),
-                 .n_pages = static_cast<int32_t>(args.lives[0])};
+                 .n_pages = static_cast<int32_t>(args.lives[0]),
+                 .places = args.places,
+                 .positions = args.inputs.positions.data,
+                 .row_begin = args.inputs.row_begin.data,
+                 .is_settled = args.inputs.shape.n_logits > 0};
   const auto kernel = args.time == ops::CheckTime::before
                           ? check_pages_kernel<ops::CheckTime::before>
                           : check_pages_kernel<ops::CheckTime::after>;

@@ -21,73 +21,23 @@ constexpr int kSumWarps = kLatentMax / 8 / kWarpSize;  // that add up eight valu
 constexpr int kQueryMax = 8 * kThreads;                // values of a query, in append_latent
 constexpr int kValuesMax = 1024;                       // of a token's row there
 
-// A token's entry of the page table.
-struct Entry {
-  int64_t page;     // as the table has it
-  int64_t row;      // of the table
-  int32_t logical;  // place in the row
-  int32_t slot;     // of the page
-  bool is_inside;   // the page is in the pool: else nothing is written
-};
-
-// Stores are not checked: no word of a check, and no code
-// (tests/device/off_code.py).
-struct NoGuard {
-  struct Seen {};
-  __device__ Seen look(const Entry&) const { return {}; }
-  __device__ bool allows(const Entry&, const Seen&) const { return true; }
-};
-
-// WriteGuard, as kernels take it. A check is a look, of two loads that need the entry of the table,
-// and a verdict, so that a kernel looks early and has other work in between.
-struct PageGuard {
-  const PageTag* tags;    // [n_rows, pages_max]
-  const PageLife* lives;  // [n_pages]
-  PageCheck* rows;        // [n_rows]
-  int64_t tag_stride;     // elements between rows
-
-  struct Seen {
-    PageTag expected;
-    PageLife life;
-  };
-  // What the row recorded, and what the page lives.
-  __device__ Seen look(const Entry& at) const {
-    return {.expected = tags[at.row * tag_stride + at.logical],
-            .life = lives[at.is_inside ? at.page : 0]};
-  }
-  // Whether the row may write the page, which is in the pool; else one thread notes it.
-  __device__ bool allows(const Entry& at, const Seen& seen) const {
-    if (is_writable(seen.life, seen.expected)) return true;
-    if (threadIdx.x == 0) {
-      atomicAdd(&rows[at.row].dropped, 1);
-      atomicMax(&rows[at.row].dropped_page, static_cast<int32_t>(at.page));
-    }
-    return false;
-  }
-};
-
-// Where the rows of a step go.
-template <class Guard>
+// Where the rows of a step go, in one layer.
 struct Destination {
   PagedBlocks kv;
-  const int32_t* row;       // [n_tokens] row of the page table
-  const int32_t* position;  // [n_tokens]
+  const TokenPlace* places;  // [n_tokens]
   int bits_dropped;
-  Guard guard;  // last: an empty one moves nothing
 };
 
-template <class Guard>
 struct AppendParams {
-  Destination<Guard> to;
+  Destination to;
   const bf16* latent;     // [n_tokens, kv.latent_dim]
   const bf16* rope;       // [n_tokens, kv.rope_dim]
   int64_t latent_stride;  // elements between tokens
   int64_t rope_stride;    // elements between tokens
 };
 
-template <class Guard>
 struct LatentParams {
-  Destination<Guard> to;
+  Destination to;
   const bf16* kv_a;       // [n_tokens, kv.values()]
   const bf16* kv_a_norm;  // [kv.latent_dim]
   bf16* q_a;              // [n_tokens, q_dim], in and out
@@ -203,55 +153,53 @@ __device__ float cast_key(const bf16* x, int n, int bits_dropped, uint8_t* out) 
   return scale.of_integer;
 }
 
-template <class Guard>
-__device__ Entry entry_of(const Destination<Guard>& to, int64_t token) {
-  const int32_t position = to.position[token];
-  const int64_t row = to.row[token];
-  const int64_t page = to.kv.table[row * to.kv.table_stride + position / kPageTokens];
-  return {.page = page,
-          .row = row,
-          .logical = position / kPageTokens,
-          .slot = position % kPageTokens,
-          .is_inside = page >= 0 && page < to.kv.n_pages};
-}
+// A token's row in its page.
+struct StoredRow {
+  std::byte* values;
+  float* scales;  // FP8: of the latent, of the key
+  bool is_there;  // else nothing is stored
+};
 
-__device__ float* scales_of(const PagedBlocks& kv, const Entry& at) {
-  return reinterpret_cast<float*>(kv.block(at.page) + PagedBlocks::scales_at(kv.values())) +
-         2 * at.slot;
+__device__ StoredRow row_of(const Destination& to, int64_t token, KvFormat format) {
+  const PagedBlocks& kv = to.kv;
+  const uint4 bits = *reinterpret_cast<const uint4*>(to.places + token);  // in one load
+  const TokenPlace place{.page = static_cast<int32_t>(bits.x),
+                         .slot = static_cast<int32_t>(bits.y),
+                         .mark = uint64_t{bits.w} << 32 | bits.z};
+  std::byte* const block = kv.block(place.page);
+  const int32_t value_bytes = format == KvFormat::bf16 ? int32_t{sizeof(bf16)} : 1;
+  return {.values = block + int64_t{place.slot} * kv.values() * value_bytes,
+          .scales = reinterpret_cast<float*>(block + PagedBlocks::scales_at(kv.values())) +
+                    2 * place.slot,
+          .is_there = is_stored(place, token)};
 }
 
 // A token's row into its page, by all threads of the block.
-template <class Guard>
-__device__ void store_row(const Destination<Guard>& to, int64_t token, const bf16* latent,
+__device__ void store_row(const Destination& to, int64_t token, const bf16* latent,
                           const bf16* rope) {
   const PagedBlocks& kv = to.kv;
-  const Entry at = entry_of(to, token);
-  const auto seen = to.guard.look(at);
-  if (!at.is_inside) return;
-  if (!to.guard.allows(at, seen)) return;
-  std::byte* const block = kv.block(at.page);
-  const int64_t first = int64_t{at.slot} * kv.values();
+  const StoredRow row = row_of(to, token, kv.format);
+  if (!row.is_there) return;
   if (kv.format == KvFormat::bf16) {
-    bf16* out = reinterpret_cast<bf16*>(block) + first;
+    bf16* out = reinterpret_cast<bf16*>(row.values);
     for (int i = static_cast<int>(threadIdx.x); i < kv.values(); i += kThreads) {
       out[i] = i < kv.latent_dim ? latent[i] : rope[i - kv.latent_dim];
     }
     return;
   }
-  auto* out = reinterpret_cast<uint8_t*>(block) + first;
+  auto* out = reinterpret_cast<uint8_t*>(row.values);
   const float latent_scale = cast_latent(latent, kv.latent_dim, to.bits_dropped, out);
-  if (threadIdx.x == 0) scales_of(kv, at)[0] = latent_scale;
+  if (threadIdx.x == 0) row.scales[0] = latent_scale;
   if (warp_of_thread() == kLatentWarps) {
     const float scale = cast_key(rope, kv.rope_dim, to.bits_dropped, out + kv.latent_dim);
-    if (lane_of_thread() == 0) scales_of(kv, at)[1] = scale;
+    if (lane_of_thread() == 0) row.scales[1] = scale;
   }
 }
 
 // One token a block. Grid n_tokens, 288 threads, 36 bytes of shared memory. Moves 1,152 + 584
 // bytes (FP8) or 2 * 1,152 (BF16) a token of 512 + 64 values: bound by the launch.
-template <class Guard>
 __global__ __launch_bounds__(kThreads) void kv_append_kernel(
-    const __grid_constant__ AppendParams<Guard> p) {
+    const __grid_constant__ AppendParams p) {
   let_next_kernel_begin();
   wait_for_earlier_kernels();
   const int64_t token = blockIdx.x;
@@ -282,20 +230,17 @@ struct RowExchange {
 __device__ void latent_sync() { asm volatile("bar.sync 1, %0;" ::"n"(kLatentThreads) : "memory"); }
 
 // append_latent's row of the cache where all of it fits registers: a pair of the latent a thread,
-// and by the last warp, which nobody waits for, a pair of the key a lane. Where it goes, whether it
-// may and the angles of the key are looked up ahead of its turn: a step's inputs and the mirror
-// were there before the first kernel of the model began (pointwise/copy_rows.cu, embed), and the
-// weights of a layer have swept them from the caches since the layer before.
-template <class Guard>
-__device__ void append_latent_part(const LatentParams<Guard>& p, int64_t token,
-                                   RowExchange* exchange) {
+// and by the last warp, which nobody waits for, a pair of the key a lane. Where it goes and the
+// angles of the key are looked up ahead of its turn: the places were there before the first kernel
+// of the model began (pointwise/copy_rows.cu, embed), and the weights of a layer have swept them
+// from the caches since the layer before.
+__device__ void append_latent_part(const LatentParams& p, int64_t token, RowExchange* exchange) {
   const PagedBlocks& kv = p.to.kv;
   const auto thread = static_cast<int>(threadIdx.x);
   const int lane = lane_of_thread();
   const bool has_latent = 2 * thread < kv.latent_dim;
   const uint32_t weight = has_latent ? reinterpret_cast<const uint32_t*>(p.kv_a_norm)[thread] : 0;
-  const Entry at = entry_of(p.to, token);
-  const auto seen = p.to.guard.look(at);
+  const StoredRow row = row_of(p.to, token, kv.format);
   wait_for_earlier_kernels();
   const bf16* kv_a = p.kv_a + token * p.kv_a_stride;
   const uint4 vector = load_vector(kv_a, kv.latent_dim);  // for the sum, in the order of `norm`
@@ -308,67 +253,58 @@ __device__ void append_latent_part(const LatentParams<Guard>& p, int64_t token,
   float sum = exchange->sum[0];
   for (int warp = 1; warp < kSumWarps; ++warp) sum += exchange->sum[warp];
   latent = scale_pair(latent, weight, norm_factor(sum, kv.latent_dim, p.eps));
-  const int64_t row = int64_t{at.slot} * kv.values();
   if (kv.format == KvFormat::bf16) {
-    if (!at.is_inside) return;
-    if (!p.to.guard.allows(at, seen)) return;
-    bf16* out = reinterpret_cast<bf16*>(kv.block(at.page)) + row;
+    if (!row.is_there) return;
+    bf16* out = reinterpret_cast<bf16*>(row.values);
     if (has_latent) reinterpret_cast<uint32_t*>(out)[thread] = latent;
     return;
   }
   const float of_warp = amax_of_warp(latent);
   if (lane == 0) exchange->amax[warp_of_thread()] = of_warp;
   latent_sync();
-  if (!at.is_inside) return;
-  if (!p.to.guard.allows(at, seen)) return;
+  if (!row.is_there) return;
   float amax = 0;
   for (const float of_other : exchange->amax) amax = fmaxf(amax, of_other);
   const RowScale scale(amax);
-  auto* out = reinterpret_cast<uint8_t*>(kv.block(at.page)) + row;
+  auto* out = reinterpret_cast<uint8_t*>(row.values);
   if (has_latent) {
     reinterpret_cast<uint16_t*>(out)[thread] = cast_pair(latent, scale, p.to.bits_dropped);
   }
-  if (thread == 0) scales_of(kv, at)[0] = scale.value();
+  if (thread == 0) row.scales[0] = scale.value();
 }
 
-template <class Guard>
-__device__ void append_key_part(const LatentParams<Guard>& p, int64_t token) {
+__device__ void append_key_part(const LatentParams& p, int64_t token) {
   const PagedBlocks& kv = p.to.kv;
   const int lane = lane_of_thread();
   const bool has_key = lane < p.tables.n_pairs;
-  const Entry at = entry_of(p.to, token);
-  const auto seen = p.to.guard.look(at);
+  const StoredRow row = row_of(p.to, token, kv.format);
   const int64_t angle = has_key ? table_row(p.tables, token) + lane : 0;
   const float cos = has_key ? p.tables.cos[angle] : 0;
   const float sin = has_key ? p.tables.sin[angle] : 0;
   wait_for_earlier_kernels();
   const bf16* from = p.kv_a + token * p.kv_a_stride + kv.latent_dim;
   uint32_t key = has_key ? reinterpret_cast<const uint32_t*>(from)[lane] : 0;
-  if (!at.is_inside) return;
-  if (!p.to.guard.allows(at, seen)) return;
+  if (!row.is_there) return;
   if (has_key) rotate_in_place(reinterpret_cast<bf16*>(&key), cos, sin);
-  std::byte* const block = kv.block(at.page);
-  const int64_t first = int64_t{at.slot} * kv.values() + kv.latent_dim;
   if (kv.format == KvFormat::bf16) {
-    bf16* out = reinterpret_cast<bf16*>(block) + first;
+    bf16* out = reinterpret_cast<bf16*>(row.values) + kv.latent_dim;
     if (has_key) reinterpret_cast<uint32_t*>(out)[lane] = key;
     return;
   }
   const uint32_t largest = max(magnitude_bits(key), magnitude_bits(key >> 16));
   const KeyScale scale = key_scale_of(__reduce_max_sync(kFullWarp, largest));
-  auto* out = reinterpret_cast<uint8_t*>(block) + first;
+  auto* out = reinterpret_cast<uint8_t*>(row.values) + kv.latent_dim;
   if (has_key) {
     const float2 value = floats_of(key);
     const uint32_t low = cast_key_value(value.x, scale, p.to.bits_dropped);
     const uint32_t high = cast_key_value(value.y, scale, p.to.bits_dropped);
     reinterpret_cast<uint16_t*>(out)[lane] = static_cast<uint16_t>(low | high << 8);
   }
-  if (lane == 0) scales_of(kv, at)[1] = scale.of_integer;
+  if (lane == 0) row.scales[1] = scale.of_integer;
 }
 
 // The same for any shape.
-template <class Guard>
-__device__ void append_values(const LatentParams<Guard>& p, int64_t token, float* sums) {
+__device__ void append_values(const LatentParams& p, int64_t token, float* sums) {
   __shared__ __align__(16) bf16 row[kValuesMax];
   wait_for_earlier_kernels();
   const bf16* kv_a = p.kv_a + token * p.kv_a_stride;
@@ -385,8 +321,7 @@ __device__ void append_values(const LatentParams<Guard>& p, int64_t token, float
   store_row(p.to, token, row, row + latent_dim);
 }
 
-template <class Guard>
-__device__ void norm_query(const LatentParams<Guard>& p, int64_t token, float* sums) {
+__device__ void norm_query(const LatentParams& p, int64_t token, float* sums) {
   bf16* q = p.q_a + token * p.q_a_stride;
   if (!p.query_in_registers) {
     wait_for_earlier_kernels();
@@ -402,9 +337,8 @@ __device__ void norm_query(const LatentParams<Guard>& p, int64_t token, float* s
 // One token's query, or one token's row of the cache, a block. Grid (n_tokens, 2), or (n_tokens, 1)
 // without a query; 288 threads, 2 KB of shared memory. Moves 4 * q_dim bytes for a query, and what
 // kv_append moves: bound by the launch.
-template <class Guard>
 __global__ __launch_bounds__(kThreads) void append_latent_kernel(
-    const __grid_constant__ LatentParams<Guard> p) {
+    const __grid_constant__ LatentParams p) {
   __shared__ float sums[kNormWarpsMax];
   __shared__ RowExchange exchange;
   let_next_kernel_begin();
@@ -435,68 +369,46 @@ bool row_fits_registers(const ops::AppendLatent& args) {
          is_at_16(args.kv_a_norm.data, 0);
 }
 
-bool is_guarded(const PagedKv& kv) { return kv.guard.tags.data != nullptr; }
-
-PageGuard guard_of(const WriteGuard& guard) {
-  return {.tags = guard.tags.data,
-          .lives = guard.lives.data,
-          .rows = guard.rows.data,
-          .tag_stride = guard.tags.stride[0]};
-}
-
-template <class Guard>
-void launch_append(const Context& context, const ops::KvAppend& args, const Guard& guard) {
-  const AppendParams<Guard> p{.to = {.kv = blocks_of(args.kv, args.layer),
-                                     .row = args.tokens.row.data,
-                                     .position = args.tokens.position.data,
-                                     .bits_dropped = args.fp8_bits_dropped,
-                                     .guard = guard},
-                              .latent = device_type(args.latent.data),
-                              .rope = device_type(args.rope.data),
-                              .latent_stride = args.latent.stride[0],
-                              .rope_stride = args.rope.stride[0]};
-  launch(context.stream, {.grid = static_cast<unsigned>(args.latent[0]), .threads = kThreads},
-         kv_append_kernel<Guard>, p);
-}
-
-template <class Guard>
-void launch_latent(const Context& context, const ops::AppendLatent& args, const Guard& guard) {
-  const bool has_query = args.q_a.data != nullptr;
-  const LatentParams<Guard> p{.to = {.kv = blocks_of(args.kv, args.layer),
-                                     .row = args.tokens.row.data,
-                                     .position = args.tokens.position.data,
-                                     .bits_dropped = args.fp8_bits_dropped,
-                                     .guard = guard},
-                              .kv_a = device_type(args.kv_a.data),
-                              .kv_a_norm = device_type(args.kv_a_norm.data),
-                              .q_a = device_type(args.q_a.data),
-                              .q_a_norm = device_type(args.q_a_norm.data),
-                              .kv_a_stride = args.kv_a.stride[0],
-                              .q_a_stride = args.q_a.stride[0],
-                              .q_dim = args.q_a[1],
-                              .query_in_registers = fits_norm(args.q_a[1], kThreads) &&
-                                                    is_at_16(args.q_a.data, args.q_a.stride[0]) &&
-                                                    is_at_16(args.q_a_norm.data, 0),
-                              .row_in_registers = row_fits_registers(args),
-                              .tables = rotation_of({}, args.tokens.position, args.cos, args.sin),
-                              .eps = args.eps};
-  launch(
-      context.stream,
-      {.grid = dim3(static_cast<unsigned>(args.kv_a[0]), has_query ? 2 : 1), .threads = kThreads},
-      append_latent_kernel<Guard>, p);
+Destination destination_of(const PagedKv& kv, int32_t layer,
+                           const View<const TokenPlace, 1>& places, int bits_dropped) {
+  return {.kv = blocks_of(kv, layer), .places = places.data, .bits_dropped = bits_dropped};
 }
 
 }  // namespace
 
 void kv_append(const Context& context, const ops::KvAppend& args) {
-  if (is_guarded(args.kv)) return launch_append(context, args, guard_of(args.kv.guard));
-  launch_append(context, args, NoGuard{});
+  const AppendParams p{
+      .to = destination_of(args.kv, args.layer, args.places, args.fp8_bits_dropped),
+      .latent = device_type(args.latent.data),
+      .rope = device_type(args.rope.data),
+      .latent_stride = args.latent.stride[0],
+      .rope_stride = args.rope.stride[0]};
+  launch(context.stream, {.grid = static_cast<unsigned>(args.latent[0]), .threads = kThreads},
+         kv_append_kernel, p);
 }
 
 void append_latent(const Context& context, const ops::AppendLatent& args) {
   CHECK(args.kv_a[1] <= kValuesMax && args.q_a[1] <= kQueryMax);
-  if (is_guarded(args.kv)) return launch_latent(context, args, guard_of(args.kv.guard));
-  launch_latent(context, args, NoGuard{});
+  const bool has_query = args.q_a.data != nullptr;
+  const LatentParams p{
+      .to = destination_of(args.kv, args.layer, args.places, args.fp8_bits_dropped),
+      .kv_a = device_type(args.kv_a.data),
+      .kv_a_norm = device_type(args.kv_a_norm.data),
+      .q_a = device_type(args.q_a.data),
+      .q_a_norm = device_type(args.q_a_norm.data),
+      .kv_a_stride = args.kv_a.stride[0],
+      .q_a_stride = args.q_a.stride[0],
+      .q_dim = args.q_a[1],
+      .query_in_registers = fits_norm(args.q_a[1], kThreads) &&
+                            is_at_16(args.q_a.data, args.q_a.stride[0]) &&
+                            is_at_16(args.q_a_norm.data, 0),
+      .row_in_registers = row_fits_registers(args),
+      .tables = rotation_of({}, args.positions, args.cos, args.sin),
+      .eps = args.eps};
+  launch(
+      context.stream,
+      {.grid = dim3(static_cast<unsigned>(args.kv_a[0]), has_query ? 2 : 1), .threads = kThreads},
+      append_latent_kernel, p);
 }
 
 }  // namespace quire::cuda

@@ -64,9 +64,9 @@ void copy_rows(const Context& context, const View<Bf16, 2>& out, const View<cons
 
 }  // namespace
 
-// Started plainly, as copy_rows is, the first op of a forward pass is a wall: no kernel behind it
-// begins before a step's inputs are there. mla_decode reads them, and pages of earlier steps, ahead
-// of its turn.
+// Started plainly, as copy_rows is, it is a wall: no kernel behind it begins before a step's inputs
+// and the places of its tokens are there. append_latent and mla_decode read them, and pages of
+// earlier steps, ahead of their turn.
 void embed(const Context& context, const ops::Embed& args) {
   copy_rows(context, args.out, args.table, args.ids, args.first_id);
 }
