@@ -67,9 +67,9 @@ __device__ inline float sum_of_squares(uint4 x) {
 __device__ inline uint32_t scale_pair(uint32_t pair, uint32_t weight, float factor) {
   const float2 value = floats_of(pair);
   const float2 w = floats_of(weight);
-  return bits_of(
-      __floats2bfloat162_rn(__bfloat162float(__float2bfloat16_rn(value.x * factor)) * w.x,
-                            __bfloat162float(__float2bfloat16_rn(value.y * factor)) * w.y));
+  const float2 normed =
+      floats_of(bits_of(__floats2bfloat162_rn(value.x * factor, value.y * factor)));
+  return bits_of(__floats2bfloat162_rn(normed.x * w.x, normed.y * w.y));
 }
 
 // x = rms_norm(x, weight), by all threads of the block: thread i has values [8 * i, + 8) of both,
