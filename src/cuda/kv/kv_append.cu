@@ -1,4 +1,7 @@
 // kv_append and append_latent.
+#include <algorithm>
+
+#include "base/bytes.h"
 #include "cuda/common/launch.cuh"
 #include "cuda/common/numbers.cuh"
 #include "cuda/common/paged_block.cuh"
@@ -12,14 +15,15 @@ namespace quire::cuda {
 
 namespace {
 
-constexpr int kLatentThreads = 256;
-constexpr int kLatentWarps = kLatentThreads / kWarpSize;
-constexpr int kThreads = kLatentThreads + kWarpSize;  // and a warp for the shared key
+constexpr int kThreads = 288;  // of kv_append, and the most of append_latent
 constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kLatentMax = 2 * kLatentThreads;  // values of a latent that a block holds, in pairs
-constexpr int kSumWarps = kLatentMax / 8 / kWarpSize;  // that add up eight values a thread
-constexpr int kQueryMax = 8 * kThreads;                // values of a query, in append_latent
-constexpr int kValuesMax = 1024;                       // of a token's row there
+constexpr int kKeyWarp = 8;              // of kv_append
+constexpr int kQueryMax = 8 * kThreads;  // values of a query, in append_latent
+constexpr int kValuesMax = 1024;         // of a token's row there
+// append_latent with a row in registers: a lane has two vectors of eight values of the latent.
+constexpr int kLatentMax = 2 * 8 * kWarpSize;  // values
+constexpr int kLatentWarps = 4;                // each stores four of a lane's sixteen values
+constexpr int kRowThreads = (kLatentWarps + 1) * kWarpSize;  // and a warp for the shared key
 
 // Where the rows of a step go, in one layer.
 struct Destination {
@@ -46,7 +50,6 @@ struct LatentParams {
   int64_t q_a_stride;     // elements between tokens
   int64_t q_dim;
   bool query_in_registers;  // q_a is at 16 bytes, and its norm
-  bool row_in_registers;    // kv_a, its norm and the page are, and a warp holds the key
   Rotation tables;          // of the key: no x
   float eps;
 };
@@ -59,11 +62,17 @@ __device__ uint32_t drop_bits(uint32_t magnitude, int bits, uint32_t largest) {
   return min(rounded, largest) & ~(unit - 1);
 }
 
-// Of a finite e4m3.
-__device__ uint8_t drop_bits(uint8_t x, int bits) {
+// Of an e4m3; NaN stays as it is.
+__device__ uint32_t drop_bits(uint32_t x, int bits) {
   const uint32_t magnitude = x & 0x7fU;
   if (bits == 0 || magnitude == 0x7fU) return x;
-  return static_cast<uint8_t>((x & 0x80U) | drop_bits(magnitude, bits, 0x7e));
+  return (x & 0x80U) | drop_bits(magnitude, bits, 0x7e);
+}
+
+__device__ uint32_t drop_bits_of_four(uint32_t x, int bits) {
+  uint32_t out = 0;
+  for (int i = 0; i < 32; i += 8) out |= drop_bits(x >> i & 0xffU, bits) << i;
+  return out;
 }
 
 // A value of a rope key as an integer; 0 of NaN.
@@ -106,14 +115,21 @@ class RowScale {
   }
 
   __device__ float value() const { return scale_; }
-  __device__ uint8_t cast(float x) const { return to_e4m3(over(x)); }
+
+  // A pair of bfloat16 as two e4m3, the first in the low byte: their quotients, saturated at 448;
+  // NaN gives 0x7f. Signs are those of the pair, of zeros and NaN, too.
+  __device__ uint32_t cast(uint32_t pair) const {
+    const float2 x = floats_of(pair);
+    const float2 quotient = is_plain_ ? make_float2(over(x.x), over(x.y))
+                                      : make_float2(__fdiv_rn(x.x, scale_), __fdiv_rn(x.y, scale_));
+    const uint32_t values = __nv_cvt_float2_to_fp8x2(quotient, __NV_SATFINITE, __NV_E4M3);
+    return values | (pair >> 8 & 0x80U) | (pair >> 16 & 0x8000U);
+  }
 
  private:
   __device__ float over(float x) const {
-    if (!is_plain_) return __fdiv_rn(x, scale_);
     const float guess = x * inverse_;
-    const float quotient = __fmaf_rn(__fmaf_rn(-scale_, guess, x), inverse_, guess);
-    return copysignf(quotient, x);  // of a zero, too
+    return __fmaf_rn(__fmaf_rn(-scale_, guess, x), inverse_, guess);
   }
 
   float scale_;
@@ -135,7 +151,8 @@ __device__ float cast_latent(const bf16* x, int n, int bits_dropped, uint8_t* ou
   for (int warp = 0; warp < kWarps; ++warp) amax = fmaxf(amax, shared[warp]);
   const RowScale scale(amax);
   for (int i = static_cast<int>(threadIdx.x); i < n; i += kThreads) {
-    out[i] = drop_bits(scale.cast(__bfloat162float(x[i])), bits_dropped);
+    const auto value = static_cast<uint8_t>(scale.cast(__bfloat16_as_ushort(x[i])));
+    out[i] = static_cast<uint8_t>(drop_bits(value, bits_dropped));
   }
   return scale.value();
 }
@@ -190,7 +207,7 @@ __device__ void store_row(const Destination& to, int64_t token, const bf16* late
   auto* out = reinterpret_cast<uint8_t*>(row.values);
   const float latent_scale = cast_latent(latent, kv.latent_dim, to.bits_dropped, out);
   if (threadIdx.x == 0) row.scales[0] = latent_scale;
-  if (warp_of_thread() == kLatentWarps) {
+  if (warp_of_thread() == kKeyWarp) {
     const float scale = cast_key(rope, kv.rope_dim, to.bits_dropped, out + kv.latent_dim);
     if (lane_of_thread() == 0) row.scales[1] = scale;
   }
@@ -206,101 +223,124 @@ __global__ __launch_bounds__(kThreads) void kv_append_kernel(
   store_row(p.to, token, p.latent + token * p.latent_stride, p.rope + token * p.rope_stride);
 }
 
-// The largest magnitude of the warp's pairs, without NaN.
-__device__ float amax_of_warp(uint32_t pair) {
-  const float2 value = floats_of(pair);
-  const float most = fmaxf(fmaxf(0, fabsf(value.x)), fabsf(value.y));
-  return __uint_as_float(__reduce_max_sync(kFullWarp, __float_as_uint(most)));
+// Eight values of a row from value `first` on; zeros past its end.
+__device__ uint4 load_eight(const bf16* row, int first, int dim) {
+  if (first >= dim) return {0, 0, 0, 0};
+  return *reinterpret_cast<const uint4*>(row + first);
 }
 
-// Two e4m3, the first in the low byte.
-__device__ uint16_t cast_pair(uint32_t pair, const RowScale& scale, int bits_dropped) {
-  const float2 value = floats_of(pair);
-  const uint32_t low = drop_bits(scale.cast(value.x), bits_dropped);
-  const uint32_t high = drop_bits(scale.cast(value.y), bits_dropped);
-  return static_cast<uint16_t>(low | high << 8);
+// Of so many pairs, and of all lanes: the largest magnitude, without NaN.
+__device__ uint32_t larger(uint32_t a, uint32_t b) {
+  return bits_of(__hmax2(*reinterpret_cast<bf16x2*>(&a), *reinterpret_cast<bf16x2*>(&b)));
+}
+__device__ uint32_t largest_of(const uint4& x) {
+  constexpr uint32_t kMagnitudes = 0x7fff7fffU;
+  return larger(larger(x.x & kMagnitudes, x.y & kMagnitudes),
+                larger(x.z & kMagnitudes, x.w & kMagnitudes));
+}
+__device__ float amax_of_warp(const uint4& x, const uint4& y) {
+  const uint32_t both = larger(larger(largest_of(x), largest_of(y)), 0);  // NaN becomes 0
+  return __uint_as_float(__reduce_max_sync(kFullWarp, max(both << 16, both & 0xffff0000U)));
 }
 
-// What the warps of a latent tell each other.
-struct RowExchange {
-  float sum[kSumWarps];
-  alignas(16) float amax[kLatentWarps];
-};
+__device__ uint2 half_of(const uint4& x, int half) {
+  return half == 0 ? make_uint2(x.x, x.y) : make_uint2(x.z, x.w);
+}
 
-__device__ void latent_sync() { asm volatile("bar.sync 1, %0;" ::"n"(kLatentThreads) : "memory"); }
+__device__ uint4 scale_vector(const uint4& x, const uint4& weight, float factor) {
+  return {scale_pair(x.x, weight.x, factor), scale_pair(x.y, weight.y, factor),
+          scale_pair(x.z, weight.z, factor), scale_pair(x.w, weight.w, factor)};
+}
 
-// append_latent's row of the cache where all of it fits registers: a pair of the latent a thread,
-// and by the last warp, which nobody waits for, a pair of the key a lane. Where it goes and the
-// angles of the key are looked up ahead of its turn: the places were there before the first kernel
-// of the model began (pointwise/copy_rows.cu, embed), and the weights of a layer have swept them
+// Whether a block does its work once ahead of its turn, on the norm's weights in place of a token
+// and without a store: then its code is at hand when its turn comes.
+enum class Rehearsal : uint8_t { no, yes };
+constexpr int first_turn(Rehearsal rehearsal) { return rehearsal == Rehearsal::yes ? 0 : 1; }
+constexpr int64_t kRehearsedTokens = 64;  // with more, blocks are many and hide each other's waits
+
+// append_latent's row of the cache where all of it fits registers: each warp has all of the latent,
+// so that it knows the sum of squares and the largest value without the others, and stores four
+// values of a lane. Where they go is looked up ahead of its turn: the places were there before any
+// kernel behind embed began (pointwise/copy_rows.cu), and the weights of a layer have swept them
 // from the caches since the layer before.
-__device__ void append_latent_part(const LatentParams& p, int64_t token, RowExchange* exchange) {
-  const PagedBlocks& kv = p.to.kv;
-  const auto thread = static_cast<int>(threadIdx.x);
-  const int lane = lane_of_thread();
-  const bool has_latent = 2 * thread < kv.latent_dim;
-  const uint32_t weight = has_latent ? reinterpret_cast<const uint32_t*>(p.kv_a_norm)[thread] : 0;
-  const StoredRow row = row_of(p.to, token, kv.format);
-  wait_for_earlier_kernels();
+template <KvFormat kFormat, Rehearsal kRehearsal>
+__device__ void append_latent_part(const LatentParams& p, int64_t token) {
+  const int dim = p.to.kv.latent_dim;
+  const int part = warp_of_thread();
+  const int half = part % 2;
+  const int first = 8 * lane_of_thread();
+  const int second = first + kLatentMax / 2;
+  const int own = (part < 2 ? first : second) + 4 * half;
+  const uint4 weight_x = load_eight(p.kv_a_norm, first, dim);
+  const uint4 weight_y = load_eight(p.kv_a_norm, second, dim);
+  const StoredRow row = row_of(p.to, token, kFormat);
+  const bool has_own = own < dim && row.is_there;
   const bf16* kv_a = p.kv_a + token * p.kv_a_stride;
-  const uint4 vector = load_vector(kv_a, kv.latent_dim);  // for the sum, in the order of `norm`
-  uint32_t latent = has_latent ? reinterpret_cast<const uint32_t*>(kv_a)[thread] : 0;
-  if (warp_of_thread() < kSumWarps) {
-    const float sum = warp_sum(sum_of_squares(vector));
-    if (lane == 0) exchange->sum[warp_of_thread()] = sum;
+#pragma unroll 1
+  for (int turn = first_turn(kRehearsal); turn < 2; ++turn) {
+    uint4 x = weight_x;
+    uint4 y = weight_y;
+    if (turn == 1) {
+      wait_for_earlier_kernels();
+      x = load_eight(kv_a, first, dim);
+      y = load_eight(kv_a, second, dim);
+    }
+    const float sum_x = warp_sum(sum_of_squares(x));  // in the order of `norm`
+    const float sum_y = warp_sum(sum_of_squares(y));
+    const float factor = norm_factor(sum_x + sum_y, dim, p.eps);
+    if constexpr (kFormat == KvFormat::bf16) {
+      const uint2 value = half_of(part < 2 ? x : y, half);
+      const uint2 weight = half_of(part < 2 ? weight_x : weight_y, half);
+      const uint2 out = {scale_pair(value.x, weight.x, factor),
+                         scale_pair(value.y, weight.y, factor)};
+      if (turn == 1 && has_own) *reinterpret_cast<uint2*>(row.values + 2 * own) = out;
+    } else {
+      x = scale_vector(x, weight_x, factor);
+      y = scale_vector(y, weight_y, factor);
+      const RowScale scale(amax_of_warp(x, y));
+      const uint2 value = half_of(part < 2 ? x : y, half);
+      uint32_t out = scale.cast(value.x) | scale.cast(value.y) << 16;
+      if (p.to.bits_dropped > 0) out = drop_bits_of_four(out, p.to.bits_dropped);
+      if (turn == 1 && has_own) *reinterpret_cast<uint32_t*>(row.values + own) = out;
+      if (turn == 1 && threadIdx.x == 0 && row.is_there) row.scales[0] = scale.value();
+    }
   }
-  latent_sync();
-  float sum = exchange->sum[0];
-  for (int warp = 1; warp < kSumWarps; ++warp) sum += exchange->sum[warp];
-  latent = scale_pair(latent, weight, norm_factor(sum, kv.latent_dim, p.eps));
-  if (kv.format == KvFormat::bf16) {
-    if (!row.is_there) return;
-    bf16* out = reinterpret_cast<bf16*>(row.values);
-    if (has_latent) reinterpret_cast<uint32_t*>(out)[thread] = latent;
-    return;
-  }
-  const float of_warp = amax_of_warp(latent);
-  if (lane == 0) exchange->amax[warp_of_thread()] = of_warp;
-  latent_sync();
-  if (!row.is_there) return;
-  float amax = 0;
-  for (const float of_other : exchange->amax) amax = fmaxf(amax, of_other);
-  const RowScale scale(amax);
-  auto* out = reinterpret_cast<uint8_t*>(row.values);
-  if (has_latent) {
-    reinterpret_cast<uint16_t*>(out)[thread] = cast_pair(latent, scale, p.to.bits_dropped);
-  }
-  if (thread == 0) row.scales[0] = scale.value();
 }
 
+// The key of that row: a pair a lane.
+template <KvFormat kFormat, Rehearsal kRehearsal>
 __device__ void append_key_part(const LatentParams& p, int64_t token) {
   const PagedBlocks& kv = p.to.kv;
   const int lane = lane_of_thread();
   const bool has_key = lane < p.tables.n_pairs;
-  const StoredRow row = row_of(p.to, token, kv.format);
+  const StoredRow row = row_of(p.to, token, kFormat);
   const int64_t angle = has_key ? table_row(p.tables, token) + lane : 0;
   const float cos = has_key ? p.tables.cos[angle] : 0;
   const float sin = has_key ? p.tables.sin[angle] : 0;
-  wait_for_earlier_kernels();
   const bf16* from = p.kv_a + token * p.kv_a_stride + kv.latent_dim;
-  uint32_t key = has_key ? reinterpret_cast<const uint32_t*>(from)[lane] : 0;
-  if (!row.is_there) return;
-  if (has_key) rotate_in_place(reinterpret_cast<bf16*>(&key), cos, sin);
-  if (kv.format == KvFormat::bf16) {
-    bf16* out = reinterpret_cast<bf16*>(row.values) + kv.latent_dim;
-    if (has_key) reinterpret_cast<uint32_t*>(out)[lane] = key;
-    return;
+#pragma unroll 1
+  for (int turn = first_turn(kRehearsal); turn < 2; ++turn) {
+    const bool stores = turn == 1 && row.is_there;
+    uint32_t key = 0;
+    if (turn == 1) {
+      wait_for_earlier_kernels();
+      key = has_key ? reinterpret_cast<const uint32_t*>(from)[lane] : 0;
+    }
+    if (has_key) rotate_in_place(reinterpret_cast<bf16*>(&key), cos, sin);
+    if constexpr (kFormat == KvFormat::bf16) {
+      bf16* out = reinterpret_cast<bf16*>(row.values) + kv.latent_dim;
+      if (stores && has_key) reinterpret_cast<uint32_t*>(out)[lane] = key;
+    } else {
+      const uint32_t largest = max(magnitude_bits(key), magnitude_bits(key >> 16));
+      const KeyScale scale = key_scale_of(__reduce_max_sync(kFullWarp, largest));
+      const float2 value = floats_of(key);
+      const uint32_t low = cast_key_value(value.x, scale, p.to.bits_dropped);
+      const uint32_t high = cast_key_value(value.y, scale, p.to.bits_dropped);
+      auto* out = reinterpret_cast<uint16_t*>(row.values + kv.latent_dim);
+      if (stores && has_key) out[lane] = static_cast<uint16_t>(low | high << 8);
+      if (stores && lane == 0) row.scales[1] = scale.of_integer;
+    }
   }
-  const uint32_t largest = max(magnitude_bits(key), magnitude_bits(key >> 16));
-  const KeyScale scale = key_scale_of(__reduce_max_sync(kFullWarp, largest));
-  auto* out = reinterpret_cast<uint8_t*>(row.values) + kv.latent_dim;
-  if (has_key) {
-    const float2 value = floats_of(key);
-    const uint32_t low = cast_key_value(value.x, scale, p.to.bits_dropped);
-    const uint32_t high = cast_key_value(value.y, scale, p.to.bits_dropped);
-    reinterpret_cast<uint16_t*>(out)[lane] = static_cast<uint16_t>(low | high << 8);
-  }
-  if (lane == 0) row.scales[1] = scale.of_integer;
 }
 
 // The same for any shape.
@@ -321,6 +361,7 @@ __device__ void append_values(const LatentParams& p, int64_t token, float* sums)
   store_row(p.to, token, row, row + latent_dim);
 }
 
+template <Rehearsal kRehearsal>
 __device__ void norm_query(const LatentParams& p, int64_t token, float* sums) {
   bf16* q = p.q_a + token * p.q_a_stride;
   if (!p.query_in_registers) {
@@ -328,29 +369,45 @@ __device__ void norm_query(const LatentParams& p, int64_t token, float* sums) {
     return norm_values({.x = q, .weight = p.q_a_norm, .dim = p.q_dim, .eps = p.eps}, q, sums);
   }
   const uint4 weight = load_vector(p.q_a_norm, p.q_dim);
-  wait_for_earlier_kernels();
-  uint4 query = load_vector(q, p.q_dim);
-  norm(query, weight, p.q_dim, p.eps, sums);
-  store_vector(q, p.q_dim, query);
+#pragma unroll 1
+  for (int turn = first_turn(kRehearsal); turn < 2; ++turn) {
+    uint4 query = weight;
+    if (turn == 1) {
+      wait_for_earlier_kernels();
+      query = load_vector(q, p.q_dim);
+    }
+    if (turn > first_turn(kRehearsal)) __syncthreads();  // the sums of the turn before were read
+    norm(query, weight, p.q_dim, p.eps, sums);
+    if (turn == 1) store_vector(q, p.q_dim, query);
+  }
 }
 
-// One token's query, or one token's row of the cache, a block. Grid (n_tokens, 2), or (n_tokens, 1)
-// without a query; 288 threads, 2 KB of shared memory. Moves 4 * q_dim bytes for a query, and what
-// kv_append moves: bound by the launch.
+// One token's query, or one token's row of the cache, a block: a row in registers, or of any shape.
+// Grid (n_tokens, 2), or (n_tokens, 1) without a query; 160 to 288 threads, and 288; 0.1 and 2.2 KB
+// of shared memory: the former fits beside two blocks of the product ahead. Moves 4 * q_dim bytes
+// for a query, and what kv_append moves: bound by the launch.
+template <KvFormat kFormat, Rehearsal kRehearsal>
 __global__ __launch_bounds__(kThreads) void append_latent_kernel(
     const __grid_constant__ LatentParams p) {
   __shared__ float sums[kNormWarpsMax];
-  __shared__ RowExchange exchange;
   let_next_kernel_begin();
   const int64_t token = blockIdx.x;
   if (blockIdx.y == 1) {
-    norm_query(p, token, sums);
-  } else if (p.row_in_registers) {
-    if (warp_of_thread() < kLatentWarps) {
-      append_latent_part(p, token, &exchange);
-    } else {
-      append_key_part(p, token);
-    }
+    norm_query<kRehearsal>(p, token, sums);
+  } else if (warp_of_thread() < kLatentWarps) {
+    append_latent_part<kFormat, kRehearsal>(p, token);
+  } else if (warp_of_thread() == kLatentWarps) {
+    append_key_part<kFormat, kRehearsal>(p, token);
+  }
+}
+
+__global__ __launch_bounds__(kThreads) void append_values_kernel(
+    const __grid_constant__ LatentParams p) {
+  __shared__ float sums[kNormWarpsMax];
+  let_next_kernel_begin();
+  const int64_t token = blockIdx.x;
+  if (blockIdx.y == 1) {
+    norm_query<Rehearsal::no>(p, token, sums);
   } else {
     append_values(p, token, sums);
   }
@@ -390,6 +447,9 @@ void kv_append(const Context& context, const ops::KvAppend& args) {
 void append_latent(const Context& context, const ops::AppendLatent& args) {
   CHECK(args.kv_a[1] <= kValuesMax && args.q_a[1] <= kQueryMax);
   const bool has_query = args.q_a.data != nullptr;
+  const bool query_in_registers = fits_norm(args.q_a[1], kThreads) &&
+                                  is_at_16(args.q_a.data, args.q_a.stride[0]) &&
+                                  is_at_16(args.q_a_norm.data, 0);
   const LatentParams p{
       .to = destination_of(args.kv, args.layer, args.places, args.fp8_bits_dropped),
       .kv_a = device_type(args.kv_a.data),
@@ -399,16 +459,25 @@ void append_latent(const Context& context, const ops::AppendLatent& args) {
       .kv_a_stride = args.kv_a.stride[0],
       .q_a_stride = args.q_a.stride[0],
       .q_dim = args.q_a[1],
-      .query_in_registers = fits_norm(args.q_a[1], kThreads) &&
-                            is_at_16(args.q_a.data, args.q_a.stride[0]) &&
-                            is_at_16(args.q_a_norm.data, 0),
-      .row_in_registers = row_fits_registers(args),
+      .query_in_registers = query_in_registers,
       .tables = rotation_of({}, args.positions, args.cos, args.sin),
       .eps = args.eps};
-  launch(
-      context.stream,
-      {.grid = dim3(static_cast<unsigned>(args.kv_a[0]), has_query ? 2 : 1), .threads = kThreads},
-      append_latent_kernel, p);
+  const dim3 grid(static_cast<unsigned>(args.kv_a[0]), has_query ? 2 : 1);
+  if (!row_fits_registers(args)) {
+    return launch(context.stream, {.grid = grid, .threads = kThreads}, append_values_kernel, p);
+  }
+  // As many as the query has vectors, when it is in registers.
+  const int64_t query_threads =
+      query_in_registers ? round_up(args.q_a[1] / 8, int64_t{kWarpSize}) : kThreads;
+  const auto threads = static_cast<unsigned>(
+      has_query ? std::max(query_threads, int64_t{kRowThreads}) : kRowThreads);
+  constexpr KvFormat kFp8 = KvFormat::fp8_e4m3_584;
+  const bool is_fp8 = args.kv.layout->format == kFp8;
+  const auto kernel = !is_fp8 ? append_latent_kernel<KvFormat::bf16, Rehearsal::no>
+                      : args.kv_a[0] <= kRehearsedTokens
+                          ? append_latent_kernel<kFp8, Rehearsal::yes>
+                          : append_latent_kernel<kFp8, Rehearsal::no>;
+  launch(context.stream, {.grid = grid, .threads = threads}, kernel, p);
 }
 
 }  // namespace quire::cuda
