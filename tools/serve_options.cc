@@ -62,7 +62,7 @@ void add_model_flags(CLI::App& command) {
   add("--mem-fraction-static", "Of a GPU's memory, for weights, pool and all (0.95)");
   add("--chunked-prefill-size", "Prompt tokens of one step (8192 on a GPU, 256 on a CPU)");
   flag("--disable-radix-cache", "Do not share prefixes between requests");
-  add("--integrity", "Which checks of cache pages are made: off, tags or full (tags)");
+  add("--integrity", "Which checks of cache pages are made: off, tags or full (full)");
   add("--integrity-retry", "How often a request that a check stopped begins again (0)");
   add("--chat-family", "auto, kimi-k2-thinking, kimi-k2.5 or kimi-k2.6");
   add("--tool-call-parser", "auto or kimi_k2: the chat family decides");
@@ -165,7 +165,7 @@ Status read_engine_flags(const CLI::App& command, ServeOptions* out) {
   TRY_OK(read_integer(command, "--random-seed", 0, &out->random_seed));
   out->has_random_seed = command.count("--random-seed") > 0;
   out->disable_radix_cache = command.count("--disable-radix-cache") > 0;
-  out->integrity = TRY(parse_integrity(option_value<std::string>(command, "--integrity", "tags")));
+  out->integrity = TRY(parse_integrity(option_value<std::string>(command, "--integrity", "full")));
   TRY_OK(read_integer(command, "--integrity-retry", 0, &out->integrity_retries));
   out->kv_format =
       TRY(parse_kv_format(option_value<std::string>(command, "--kv-cache-dtype", "auto")));

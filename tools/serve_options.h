@@ -35,7 +35,7 @@ struct ServeOptions {
   double mem_fraction_static = kMemFraction;
   int32_t chunked_prefill_size = 0;
   bool disable_radix_cache = false;
-  IntegrityLevel integrity = IntegrityLevel::tags;
+  IntegrityLevel integrity = IntegrityLevel::full;
   int32_t integrity_retries = 0;
   std::string api_key;
   std::string api_key_file;
