@@ -1,8 +1,12 @@
 #include <cmath>
+#include <cstring>
+#include <functional>
+#include <optional>
 
 #include "backends.h"
 #include "cases.h"
 #include "compare.h"
+#include "ops/kv_append.h"
 #include "ops/mla_attention.h"
 #include "ops/mla_prefill_attention.h"
 #include "ops/rope.h"
@@ -39,8 +43,11 @@ struct Attention {
             .scale = scale};
   }
 
+  // `before`: an op ahead of the attention, on its copy of the cache.
+  using Before = std::function<void(const PagedKv& kv, const TokenRows& tokens)>;
+
   HostArray<Bf16, 3> run(Backend& backend, Rows rows = Rows::unknown,
-                         ops::History history = ops::History::any) {
+                         ops::History history = ops::History::any, const Before& before = {}) {
     const DeviceArray<Bf16, 3> latent_on(backend, q_latent);
     const DeviceArray<Bf16, 3> rope_on(backend, q_rope);
     const DeviceArray<int32_t, 1> row_on(backend, cache.row);
@@ -52,10 +59,12 @@ struct Attention {
       tokens = cache.rows(tokens);
     }
     const auto out = DeviceArray<Bf16, 3>::poisoned(backend, q_latent.shape);
+    const PagedKv kv = cache.on(backend);
+    if (before) before(kv, tokens);
     ops::mla_attention(backend, {.out = out.view(),
                                  .q_latent = latent_on.constant(),
                                  .q_rope = rope_on.constant(),
-                                 .kv = cache.on(backend),
+                                 .kv = kv,
                                  .tokens = tokens,
                                  .layer = cache.layer,
                                  .scale = scale,
@@ -88,6 +97,54 @@ TEST_P(AttentionTest, HistoryOfEarlierSteps) {
     EXPECT_TRUE(same_bits(
         attention.run(backend(), Attention::Rows::unknown, ops::History::of_earlier_steps),
         expected));
+  }
+}
+
+// A token's own row, wherever in its page, may come from the op before: here it is NaN until then.
+TEST_P(AttentionTest, HistoryEndsBeforeTheOwnRow) {
+  Rng rng(40);
+  for (const KvFormat format : {KvFormat::bf16, KvFormat::fp8_e4m3_584}) {
+    CacheCase c{format, 512, 64, 8, {}};
+    for (int32_t p = 0; p < 2 * kPageTokens; ++p) c.rows.push_back({p, p + 1});
+    SCOPED_TRACE(name(format));
+    Attention attention(rng, c);
+    Cache& cache = attention.cache;
+    const HostArray<Bf16, 3> expected = attention.run(backend());
+    const int64_t n = cache.row[0];
+    HostArray<Bf16, 2> latent(n, c.rank);
+    HostArray<Bf16, 2> rope(n, c.rope_dim);
+    int64_t own = -1;  // among the cached tokens
+    for (int64_t t = 0; t < n; ++t) {
+      own += c.rows[static_cast<size_t>(t)].end;
+      const auto copy = [&](const HostArray<Bf16, 2>& from, HostArray<Bf16, 2>& to) {
+        for (int64_t i = 0; i < to[1]; ++i) to.view()(t, i) = from.view()(own, i);
+      };
+      copy(cache.latent, latent);
+      copy(cache.rope, rope);
+      const int32_t position = cache.position.values[static_cast<size_t>(t)];
+      const int32_t slot = position % kPageTokens;
+      std::byte* block = cache.pool.data() + cache.layout.blocks[1].offset +
+                         cache.table.view()(t, position / kPageTokens) * cache.layout.page_bytes;
+      const auto row_bytes = static_cast<size_t>(cache.layout.row_offset(1));
+      std::memset(block + cache.layout.row_offset(slot), 0xff, row_bytes);
+      if (format != KvFormat::bf16) {
+        std::memset(block + cache.layout.scale_offset(slot), 0xff, 2 * sizeof(float));
+      }
+    }
+    const DeviceArray<Bf16, 2> latent_on(backend(), latent);
+    const DeviceArray<Bf16, 2> rope_on(backend(), rope);
+    std::optional<DeviceArray<TokenPlace, 1>> places;  // until the attention is done
+    const auto append = [&](const PagedKv& kv, const TokenRows& tokens) {
+      places.emplace(places_on(backend(), kv, tokens));
+      ops::kv_append(backend(), {.kv = kv,
+                                 .places = places->constant(),
+                                 .layer = cache.layer,
+                                 .latent = latent_on.constant(),
+                                 .rope = rope_on.constant()});
+    };
+    const auto settled = ops::History::of_earlier_steps;
+    EXPECT_TRUE(
+        same_bits(attention.run(backend(), Attention::Rows::unknown, settled, append), expected));
   }
 }
 

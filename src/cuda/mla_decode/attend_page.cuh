@@ -75,7 +75,7 @@ __device__ inline Sums empty_sums() {
   return s;
 }
 
-// The query as the producer copies it: a row a head, latent and rope behind each other, and 16
+// The query in a stage: a row a head, latent and rope behind each other, and 16
 // bytes more so that the rows of eight heads lie in different banks. FP8: the first four of them
 // hold what undoes the power of two of the row.
 inline constexpr int kQueryRowBytes = 2 * kRowValues;
@@ -88,26 +88,57 @@ __device__ inline uint32_t to_f16(uint32_t pair, bf16x2 power) {
   return *reinterpret_cast<const uint32_t*>(&converted);
 }
 
-// FP8: a head's query becomes float16 where it lies, by one warp. Its largest value comes to lie in
-// [2^14, 2^15).
-__device__ inline void convert_query(std::byte* row) {
-  constexpr int kWords = kQueryRowBytes / 4 / kWarpSize;
-  auto* words = reinterpret_cast<uint32_t*>(row) + lane_of_thread();
-  uint32_t pair[kWords];
-  bf16x2 most = __float2bfloat162_rn(0);
+// A head's query, a lane's words of it: two vectors of the latent and a pair of the rope.
+struct QueryRow {
+  uint4 latent[2];
+  uint32_t rope;
+};
+static_assert(kQueryRowBytes == kWarpSize * (2 * 16 + 4));
+
+// The lane's words of a row in shared memory.
+__device__ inline QueryRow read_query(const std::byte* row) {
+  const int lane = lane_of_thread();
+  const auto* latent = reinterpret_cast<const uint4*>(row);
+  const auto* rope = reinterpret_cast<const uint32_t*>(row + 2 * kLatentDim);
+  return {{latent[lane], latent[kWarpSize + lane]}, rope[lane]};
+}
+__device__ inline void write_query(const QueryRow& q, std::byte* row) {
+  const int lane = lane_of_thread();
+  auto* latent = reinterpret_cast<uint4*>(row);
+  latent[lane] = q.latent[0];
+  latent[kWarpSize + lane] = q.latent[1];
+  reinterpret_cast<uint32_t*>(row + 2 * kLatentDim)[lane] = q.rope;
+}
+
+// Calls op(uint32_t&) for each pair of a lane's values.
+template <class Op>
+__device__ inline void each_pair(QueryRow* q, const Op& op) {
 #pragma unroll
-  for (int i = 0; i < kWords; ++i) {
-    pair[i] = words[kWarpSize * i];
-    most = __hmax2(most, __habs2(*reinterpret_cast<const bf16x2*>(&pair[i])));
+  for (uint4& four : q->latent) {
+    op(four.x);
+    op(four.y);
+    op(four.z);
+    op(four.w);
   }
+  op(q->rope);
+}
+
+// FP8: a head's query becomes float16, by one warp; its largest value comes to lie in [2^14, 2^15).
+// What undoes that goes behind the place of its row.
+__device__ inline void convert_query(QueryRow* q, std::byte* row) {
+  bf16x2 most = __float2bfloat162_rn(0);
+  each_pair(q, [&](uint32_t& pair) {
+    most = __hmax2(most, __habs2(*reinterpret_cast<const bf16x2*>(&pair)));
+  });
   const float of_lane = fmaxf(__low2float(most), __high2float(most));
   const uint32_t largest = __reduce_max_sync(kFullWarp, __float_as_uint(of_lane));
   // 0, infinity and denormals have no exponent to speak of, and need none.
   const int exponent = min(14 - (static_cast<int>(largest >> 23) - 127), 126);
   const bf16x2 power = __float2bfloat162_rn(power_of_two(exponent));
-#pragma unroll
-  for (int i = 0; i < kWords; ++i) words[kWarpSize * i] = to_f16(pair[i], power);
-  if (lane_of_thread() == 0) words[kWords * kWarpSize] = __float_as_uint(power_of_two(-exponent));
+  each_pair(q, [&](uint32_t& pair) { pair = to_f16(pair, power); });
+  if (lane_of_thread() == 0) {
+    *reinterpret_cast<float*>(row + kQueryRowBytes) = power_of_two(-exponent);
+  }
 }
 
 // Operand B for the order in which score_tokens numbers the 16 values of a step. FP8: a lane's 16

@@ -7,6 +7,7 @@
 #include "cuda/common/paged_block.cuh"
 #include "cuda/mla_decode/combine.cuh"
 #include "cuda/mla_decode/combine_parts.h"
+#include "cuda/mla_decode/group_sums.cuh"
 #include "cuda/mla_decode/mla_decode.h"
 #include "cuda/ptx/bulk_copy.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
@@ -36,7 +37,7 @@ struct Params {
   // [share, head group, 2] of the token cut behind a share: arrived, departed.
   int32_t* tickets;
   float factor;  // of scores, in units of log2
-  // Positions, tables and all pages but a token's last were complete before the kernel ahead began.
+  // Positions, tables and all rows but a token's own were there before the kernel ahead began.
   bool history_is_settled;
 };
 
@@ -99,8 +100,55 @@ __device__ void copy_query(const Params& p, Shared<kFormat>& s, int stage, int t
             2 * (is_latent ? kLatentDim : kRopeDim), &s.query[stage]);
 }
 
+// A page into a stage, by one warp: its first `rows` rows. Where those are not all, the row behind
+// them is announced with them, and comes by copy_own_row.
+template <KvFormat kFormat>
+__device__ void copy_page(const std::byte* block, int rows, std::byte* stage, Barrier* full) {
+  using Shape = PageShape<kFormat>;
+  constexpr int kTokens = StagedPage<kFormat>::kSegmentTokens;
+  const int lane = lane_of_thread();
+  const bool is_whole = rows == kPageTokens;
+  const int scale_bytes = is_whole ? Shape::kTailBytes : rows / 2 * Shape::kScalePairBytes;
+  if (lane == 0) {
+    const int own_bytes = is_whole ? 0 : Shape::kRowBytes + Shape::kScalePairBytes;
+    barrier_expect_bytes(full,
+                         static_cast<uint32_t>(rows * Shape::kRowBytes + scale_bytes + own_bytes));
+  }
+  __syncwarp();
+  // A segment a lane. Scales lie behind the last one, and come with it if that is whole.
+  std::byte* to = stage + lane * kSegmentStride;
+  int bytes = 0;
+  if (lane < Shape::kSegments) {
+    bytes = min(max(rows - lane * kTokens, 0), kTokens) * Shape::kRowBytes;
+    if (lane == Shape::kSegments - 1 && is_whole) bytes += scale_bytes;
+  } else if (lane == Shape::kSegments && !is_whole) {
+    to -= kSegmentStride - kSegmentBytes;
+    bytes = scale_bytes;
+  }
+  if (bytes > 0) {
+    bulk_copy(to, block + lane * kSegmentBytes, static_cast<uint32_t>(bytes), full);
+  }
+}
+
+// The row that the token's own step wrote, by one warp. The scales of its pair come with it: the
+// other token's are of an earlier step, or of a token that does not count.
+template <KvFormat kFormat>
+__device__ void copy_own_row(const std::byte* block, int slot, std::byte* stage, Barrier* full) {
+  using Shape = PageShape<kFormat>;
+  const StagedPage<kFormat> page{stage};
+  const int lane = lane_of_thread();
+  if (lane == 0) bulk_copy(page.row(slot), block + slot * Shape::kRowBytes, Shape::kRowBytes, full);
+  if (Shape::kScalePairBytes > 0 && lane == 1) {
+    const int pair = slot / 2;
+    bulk_copy(reinterpret_cast<std::byte*>(page.scales(2 * pair)),
+              block + kPageTokens * Shape::kRowBytes + pair * Shape::kScalePairBytes,
+              Shape::kScalePairBytes, full);
+  }
+}
+
 // One warp copies the block's queries and pages, in order, into the stages as they become free. The
-// first query comes from the kernel ahead: pages that do not are copied before it.
+// first query is left to its readers (fetch_query). In a step whose history is settled, all of a
+// page but a token's own row is copied while the kernels ahead still run.
 template <KvFormat kFormat>
 __device__ void produce(const Params& p, Shared<kFormat>& s, const Share& share, int head_group) {
   using Shape = PageShape<kFormat>;
@@ -110,112 +158,45 @@ __device__ void produce(const Params& p, Shared<kFormat>& s, const Share& share,
   Part part;
   int loaded = -1;  // token
   bool is_waiting = true;
+  // Once, and before it ends (docs/kernels/mla_decode.md, "Traps").
+  const auto wait_once = [&] {
+    if (is_waiting) wait_for_earlier_kernels();
+    is_waiting = false;
+  };
   while (walk.next(&part)) {
     const int32_t* table = p.kv.table + p.row[part.token] * p.kv.table_stride;
-    // Copied ahead of the query: those that were written before, as many as there are stages.
-    const int ahead = p.history_is_settled ? p.plan.position[part.token] / kPageTokens : 0;
-    const int ahead_end = min(ahead, part.page_begin + Shape::kStages - 1);
-    const int query_stage = turn.stage;
-    const bool needs_query = loaded != part.token;
-    if (needs_query) {
-      loaded = part.token;
+    if (loaded != part.token) {
       barrier_wait(&s.empty[turn.stage], turn.phase ^ 1);
-      if (!is_waiting) copy_query(p, s, query_stage, part.token, head_group);
+      if (loaded >= 0) {
+        wait_once();
+        copy_query(p, s, turn.stage, part.token, head_group);
+      }
+      loaded = part.token;
       turn.next();
     }
+    const int position = p.plan.position[part.token];
+    const int own_page = p.history_is_settled && position >= 0 ? position / kPageTokens : -1;
     int32_t pages = 0;  // of the 32 from `page` on, one a lane
 #pragma unroll 1
-    for (int page = part.page_begin; page < part.page_end || is_waiting; ++page, turn.next()) {
-      if (is_waiting && (page >= ahead_end || page == part.page_end)) {
-        is_waiting = false;
-        wait_for_earlier_kernels();
-        copy_query(p, s, query_stage, part.token, head_group);
-        if (page == part.page_end) break;
-      }
+    for (int page = part.page_begin; page < part.page_end; ++page, turn.next()) {
       const int in_batch = (page - part.page_begin) % kWarpSize;
       if (in_batch == 0 && page + lane < part.page_end) pages = table[page + lane];
       const int64_t physical =
           min(max(int64_t{__shfl_sync(kFullWarp, pages, in_batch)}, int64_t{0}), p.kv.n_pages - 1);
+      const std::byte* block = p.kv.block(physical);
+      std::byte* stage = s.pages[turn.stage];
       Barrier* full = &s.full[(page - part.page_begin) % kGroups][turn.stage];
       barrier_wait(&s.empty[turn.stage], turn.phase ^ 1);
-      if (lane == 0) barrier_expect_bytes(full, StagedPage<kFormat>::kBlockBytes);
-      __syncwarp();
-      if (lane < Shape::kSegments) {
-        const int bytes = kSegmentBytes + (lane == Shape::kSegments - 1 ? Shape::kTailBytes : 0);
-        bulk_copy(s.pages[turn.stage] + lane * kSegmentStride,
-                  p.kv.block(physical) + lane * kSegmentBytes, static_cast<uint32_t>(bytes), full);
+      if (page != own_page) {
+        copy_page<kFormat>(block, kPageTokens, stage, full);
+        continue;
       }
+      copy_page<kFormat>(block, position % kPageTokens, stage, full);
+      wait_once();
+      copy_own_row<kFormat>(block, position % kPageTokens, stage, full);
     }
   }
-  if (is_waiting) wait_for_earlier_kernels();
-}
-
-// The sums of group 1, in the stage of its last page.
-struct LeftSums {
-  float4 out[kSumVectors];
-  float2 softmax[kHeadTile];  // {largest, total}
-};
-
-// A group that is done with a part: totals over all of its tokens, sums in their true size.
-__device__ inline void finish_sums(int group, GroupExchange* exchange, Sums* sums) {
-  const int lane = lane_of_thread();
-  for (int j = 0; j < 2; ++j) {
-    for (int step = 4; step < kWarpSize; step *= 2) {
-      sums->total[j] += __shfl_xor_sync(kFullWarp, sums->total[j], step);
-    }
-  }
-  if (lane < 4) {
-    *reinterpret_cast<float2*>(&exchange->total[warp_of_thread() % kGroupWarps][2 * lane]) = {
-        sums->total[0], sums->total[1]};
-  }
-  group_sync(group);
-  for (int j = 0; j < 2; ++j) {
-    const int head = 2 * (lane % 4) + j;
-    sums->total[j] = (exchange->total[0][head] + exchange->total[1][head]) +
-                     (exchange->total[2][head] + exchange->total[3][head]);
-  }
-}
-
-__device__ inline float4 vector_of(const Sums& sums, int tile, const float (&factor)[2]) {
-  const float(&out)[4] = sums.out[tile];
-  return {out[0] * factor[0], out[1] * factor[1], out[2] * factor[0], out[3] * factor[1]};
-}
-
-__device__ inline void leave_sums(const Sums& sums, int thread, float power, LeftSums* left) {
-  const float factor[2] = {power, power};
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-    left->out[tile * kGroupThreads + thread] = vector_of(sums, tile, factor);
-  }
-  if (thread < 4) {
-    for (int j = 0; j < 2; ++j) {
-      left->softmax[2 * thread + j] = {sums.largest[j], sums.total[j]};
-    }
-  }
-}
-
-// sums (times `power`) += the other group's.
-__device__ inline void take_sums(const LeftSums& left, int thread, float power, Sums* sums) {
-  float mine[2];
-  float other[2];
-  for (int j = 0; j < 2; ++j) {
-    const float2 softmax = left.softmax[2 * (thread % 4) + j];
-    const float largest = fmaxf(sums->largest[j], softmax.x);
-    const float shrink = exp2_fast(sums->largest[j] - largest);
-    other[j] = exp2_fast(softmax.x - largest);
-    sums->total[j] = sums->total[j] * shrink + softmax.y * other[j];
-    sums->largest[j] = largest;
-    mine[j] = shrink * power;
-  }
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-    const float4 theirs = left.out[tile * kGroupThreads + thread];
-    float(&out)[4] = sums->out[tile];
-    out[0] = out[0] * mine[0] + theirs.x * other[0];
-    out[1] = out[1] * mine[1] + theirs.y * other[1];
-    out[2] = out[2] * mine[0] + theirs.z * other[0];
-    out[3] = out[3] * mine[1] + theirs.w * other[1];
-  }
+  wait_once();
 }
 
 __device__ inline int32_t* tickets_of(const Params& p, const TokenParts& parts, int head_group) {
@@ -294,6 +275,47 @@ __device__ void finish_token(const Params& p, const Part& part, int share, int h
   }
 }
 
+// The query of the head that the warp has, as the kernel ahead left it.
+__device__ inline QueryRow fetch_query(const Params& p, int token, int head_group) {
+  const int lane = lane_of_thread();
+  // Rows past the last head repeat it: their results are not stored.
+  const int64_t head = min(kHeadTile * head_group + warp_of_thread(), p.out.n_heads - 1);
+  const auto* latent = reinterpret_cast<const uint4*>(p.q_latent + token * p.latent_stride[0] +
+                                                      head * p.latent_stride[1]);
+  const auto* rope = reinterpret_cast<const uint32_t*>(p.q_rope + token * p.rope_stride[0] +
+                                                       head * p.rope_stride[1]);
+  return {{__ldcg(latent + lane), __ldcg(latent + kWarpSize + lane)}, __ldcg(rope + lane)};
+}
+
+// Where a query lies in the ring.
+struct QueryTurn {
+  int stage;
+  uint32_t phase;  // of its barrier
+  bool is_first;   // of the block: nobody copies it
+};
+
+// A token's query, a head a warp on its way: a block's first by loads, which take half as long as a
+// copy; later ones out of the stage that the copying warp filled.
+template <KvFormat kFormat>
+__device__ Query take_query(const Params& p, Shared<kFormat>& s, int token, int head_group,
+                            const QueryTurn& turn) {
+  static_assert(kGroups * kGroupWarps == kHeadTile);
+  std::byte* rows = s.pages[turn.stage];
+  std::byte* row = rows + warp_of_thread() * kQueryRowStride;
+  if (!turn.is_first) barrier_wait(&s.query[turn.stage], turn.phase);
+  if (turn.is_first || kFormat != KvFormat::bf16) {
+    QueryRow of_head = turn.is_first ? fetch_query(p, token, head_group) : read_query(row);
+    if constexpr (kFormat != KvFormat::bf16) convert_query(&of_head, row);
+    write_query(of_head, row);
+    both_groups_sync();
+  }
+  Query query;
+  load_query<kFormat>(rows, p.factor, &query);
+  fence_async_proxy();  // before a page is copied over it
+  leave_query(&s.empty[turn.stage]);
+  return query;
+}
+
 // A group takes every second page of a part, group 0 the first; then it takes the other's sums.
 template <KvFormat kFormat>
 __device__ void consume(const Params& p, Shared<kFormat>& s, const Share& share, int head_group) {
@@ -312,21 +334,15 @@ __device__ void consume(const Params& p, Shared<kFormat>& s, const Share& share,
   Part behind{.token = -1};  // of the one that goes on in the next
   int loaded = -1;           // token
   while (walk.next(&part)) {
+    if (loaded < 0) wait_for_earlier_kernels();
     if (part.of_token.n_parts > 1) (part.page_begin > 0 ? before : behind) = part;
     const int n_pages = part.page_end - part.page_begin;
     if (loaded != part.token) {
+      const bool is_first = loaded < 0;
       loaded = part.token;
-      barrier_wait(&s.query[turn.stage], queries >> turn.stage & 1);
-      queries ^= 1U << turn.stage;
-      std::byte* rows = s.pages[turn.stage];
-      if constexpr (kFormat != KvFormat::bf16) {
-        static_assert(kGroups * kGroupWarps == kHeadTile);
-        convert_query(rows + warp_of_thread() * kQueryRowStride);
-        both_groups_sync();
-      }
-      load_query<kFormat>(rows, p.factor, &query);
-      if constexpr (kFormat != KvFormat::bf16) fence_async_proxy();  // before a page is copied over
-      leave_query(&s.empty[turn.stage]);
+      query = take_query(p, s, part.token, head_group,
+                         {turn.stage, queries >> turn.stage & 1, is_first});
+      if (!is_first) queries ^= 1U << turn.stage;
       turn.next();
     }
     const int length = p.plan.position[part.token] + 1;
@@ -367,7 +383,8 @@ __device__ void consume(const Params& p, Shared<kFormat>& s, const Share& share,
     }
     write_sums<kFormat>(p, part, head_group, power, sums);
   }
-  if (p.plan.cut == Cut::fixed) return;  // combine_parts
+  if (loaded < 0) wait_for_earlier_kernels();  // a block without a part
+  if (p.plan.cut == Cut::fixed) return;        // combine_parts
   // No copy is under way any more; when both groups are here, nobody reads pages.
   both_groups_sync();
   auto* scratch = reinterpret_cast<CombineScratch*>(s.pages[0]) + group;
@@ -424,9 +441,7 @@ __global__ __launch_bounds__(kThreads, 1) void mla_decode_kernel(const __grid_co
     if (warp_of_thread() == kProducerWarp) produce(p, s, find_share(p.plan, share), head_group);
   } else {
     take_registers<kConsumerRegisters>();
-    const Share mine = find_share(p.plan, share);
-    wait_for_earlier_kernels();
-    consume(p, s, mine, head_group);
+    consume(p, s, find_share(p.plan, share), head_group);
   }
 }
 

@@ -29,7 +29,8 @@ template <>
 struct PageShape<KvFormat::bf16> {
   static constexpr int kRowBytes = 2 * kRowValues;
   static constexpr int kSegments = 8;
-  static constexpr int kTailBytes = 0;  // behind the values
+  static constexpr int kTailBytes = 0;       // behind the values
+  static constexpr int kScalePairBytes = 0;  // of it, the least that can be copied: two tokens'
   static constexpr int kStages = 3;
   static constexpr int kWeightParts = 2;  // a weight is the sum of two bfloat16: 16 bits
   __device__ static constexpr int token_of(int q, int i) { return 8 * i + q; }
@@ -44,6 +45,7 @@ struct PageShape<KvFormat::fp8_e4m3_584> {
   static constexpr int kRowBytes = kRowValues;
   static constexpr int kSegments = 4;
   static constexpr int kTailBytes = 8 * kPageTokens;  // two float32 scales a token
+  static constexpr int kScalePairBytes = 16;
   static constexpr int kStages = 3;
   static constexpr int kWeightParts = 1;  // float16
   __device__ static constexpr int token_of(int q, int i) { return 16 * (i / 2) + 2 * q + i % 2; }
