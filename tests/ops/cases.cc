@@ -92,6 +92,9 @@ std::vector<LinearCase> linear_cases() {
   each_format({260, 640, 24, any});
   // Few rows; as many blocks as a device has multiprocessors.
   out.push_back({20, 2048, 300, WeightFormat::bf16});
+  out.push_back({17, 1152, 200, WeightFormat::bf16});
+  out.push_back({24, 7168, 96, WeightFormat::bf16});
+  out.push_back({25, 640, 130, WeightFormat::bf16});
   out.push_back({32, 1536, 72, WeightFormat::bf16});
   out.push_back({2, 7168, 2112, WeightFormat::bf16});
   for (const Values values : {Values::outliers, Values::denormal, Values::large, Values::zero}) {

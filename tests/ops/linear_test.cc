@@ -97,7 +97,7 @@ TEST_P(LinearTest, NaNStaysInItsRow) {
 TEST_P(LinearTest, APairIsTwoProducts) {
   Rng rng(13);
   for (const WeightFormat stored : {WeightFormat::bf16, WeightFormat::fp8_block128}) {
-    for (const int64_t n_tokens : {1, 9, 40, 70}) {
+    for (const int64_t n_tokens : {1, 9, 20, 40, 70}) {
       const LinearCase first{n_tokens, 256, 200, stored};
       const LinearCase second{n_tokens, 256, 72, stored};
       SCOPED_TRACE(describe(first));
@@ -136,7 +136,7 @@ TEST_P(LinearTest, APairIsTwoProducts) {
 // Weights and outputs next to each other, as a model keeps them: a backend may see one product.
 TEST_P(LinearTest, APairMayLieTogether) {
   Rng rng(14);
-  for (const int64_t n_tokens : {1, 16, 17, 33, 64, 70}) {
+  for (const int64_t n_tokens : {1, 16, 17, 24, 25, 33, 64, 70}) {
     const LinearCase both{n_tokens, 256, 272, WeightFormat::bf16};
     SCOPED_TRACE(describe(both));
     const auto weight = make_weight(rng, both);

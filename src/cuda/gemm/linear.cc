@@ -93,13 +93,21 @@ BlasAnswer multiply_blas(const Context& context, const ops::Linear& args) {
                                  .n_in = args.weight.n_in});
 }
 
-bool prefers_blas(const Context& context, const WeightMatrix& weight, int64_t n_tokens) {
-  return weight.format == WeightFormat::bf16 && n_tokens > kThinTokensMax && !context.deterministic;
+bool prefers_blas(const Context& context, const WeightMatrix& weight, int64_t n_out,
+                  int64_t n_tokens) {
+  return weight.format == WeightFormat::bf16 && !context.deterministic &&
+         n_tokens > thin_tokens_max(weight.format, n_out, weight.n_in);
 }
 
 // False when the rows of the product lie as neither kernel can read them.
 bool multiply_own(const Context& context, const ThinProduct& product) {
-  if (!context.deterministic && product.n_tokens <= kThinTokensMax && is_thin(product)) {
+  int64_t n_out = 0;
+  for (const ThinSide& side :
+       std::span(product.sides).first(static_cast<size_t>(product.n_sides))) {
+    n_out += side.n_out;
+  }
+  if (!context.deterministic && is_thin(product) &&
+      product.n_tokens <= thin_tokens_max(product.format, n_out, product.n_in)) {
     multiply_thin(context, product);
     return true;
   }
@@ -130,7 +138,7 @@ std::optional<ops::Linear> as_one_product(const ops::LinearPair& args) {
 }  // namespace
 
 void linear(const Context& context, const ops::Linear& args) {
-  if (prefers_blas(context, args.weight, args.x[0]) &&
+  if (prefers_blas(context, args.weight, args.weight.n_out, args.x[0]) &&
       multiply_blas(context, args) == BlasAnswer::done) {
     return;
   }
@@ -140,14 +148,13 @@ void linear(const Context& context, const ops::Linear& args) {
 }
 
 void linear_pair(const Context& context, const ops::LinearPair& args) {
-  if (const auto one = as_one_product(args); one && prefers_blas(context, one->weight, args.x[0])) {
-    return linear(context, *one);
-  }
   const WeightMatrix& first = args.first.weight;
   const WeightMatrix& second = args.second.weight;
+  const bool is_for_blas = prefers_blas(context, first, first.n_out + second.n_out, args.x[0]);
+  if (const auto one = as_one_product(args); one && is_for_blas) return linear(context, *one);
   const bool is_alike = first.format == second.format && first.group == second.group &&
                         args.first.activation == args.second.activation;
-  if (is_alike && !prefers_blas(context, first, args.x[0])) {
+  if (is_alike && !is_for_blas) {
     const auto output = [](const View<Bf16, 2>& out) {
       return Output{.bf16 = out.data, .stride = out.stride[0]};
     };

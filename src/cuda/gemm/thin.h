@@ -34,7 +34,7 @@ struct ThinProduct {
 
 // True when weights and x can be copied in vectors of 16 bytes.
 bool is_thin(const ThinProduct& product);
-// Of at most kThinTokensMax tokens (cuda/tune/thin_plan.h).
+// Of at most thin_tokens_max() tokens (cuda/tune/thin_plan.h).
 void multiply_thin(const Context& context, const ThinProduct& product);
 
 }  // namespace quire::cuda

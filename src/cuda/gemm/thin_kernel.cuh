@@ -165,6 +165,7 @@ template <WeightFormat kFormat>
 void launch_thin_format(const Context& context, const ThinProduct& product) {
   using One = ThinTile<kFormat, 1>;
   using Two = ThinTile<kFormat, 2>;
+  using Three = ThinTile<WeightFormat::bf16, 3>;
   int64_t n_row_tiles = 0;
   for (int i = 0; i < product.n_sides; ++i) {
     n_row_tiles += div_up(product.sides[i].n_out, int64_t{kThinRows});
@@ -175,6 +176,10 @@ void launch_thin_format(const Context& context, const ThinProduct& product) {
                                   .n_warps = is_one ? One::kWarps : Two::kWarps},
                                  context.n_sms);
   if (is_one) return launch_thin<One>(context, product, splits);
+  if constexpr (kFormat == WeightFormat::bf16) {
+    static_assert(Three::kWarps == Two::kWarps && Three::kTokens == kThinTokensMax);
+    if (product.n_tokens > Two::kTokens) return launch_thin<Three>(context, product, splits);
+  }
   launch_thin<Two>(context, product, splits);
 }
 

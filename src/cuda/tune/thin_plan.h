@@ -4,12 +4,17 @@
 
 #include <cstdint>
 
+#include "ops/weight_matrix.h"
+
 namespace quire::cuda {
 
 inline constexpr int kThinRows = 32;      // outputs of a tile
 inline constexpr int kThinSplitsMax = 8;  // blocks of a cluster: what every such device can hold
-// Of any product. Alone, BF16 products of few rows would gain up to 32; in a step they lose.
-inline constexpr int64_t kThinTokensMax = 16;
+inline constexpr int64_t kThinTokensMax = 24;  // of any product
+
+// Of both matrices: up to how many tokens the thin kernel is the faster one in a step
+// (docs/kernels/products.md).
+int64_t thin_tokens_max(WeightFormat format, int64_t n_out, int64_t n_in);
 
 struct ThinShape {
   int64_t n_row_tiles;  // of both matrices

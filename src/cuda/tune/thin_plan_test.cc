@@ -27,6 +27,18 @@ TEST(ThinPlanTest, EveryShapeHasAPlan) {
   }
 }
 
+// Of Kimi K2's rank: the router and q_b, but not what leads into attention or out of it, nor the
+// head; no quantised product.
+TEST(ThinPlanTest, SmallProductsOfBf16TakeMoreTokens) {
+  EXPECT_EQ(thin_tokens_max(WeightFormat::bf16, 384, 7168), 24);
+  EXPECT_EQ(thin_tokens_max(WeightFormat::bf16, 1536, 1536), 24);
+  EXPECT_EQ(thin_tokens_max(WeightFormat::bf16, 2112, 7168), 16);
+  EXPECT_EQ(thin_tokens_max(WeightFormat::bf16, 7168, 1024), 16);
+  EXPECT_EQ(thin_tokens_max(WeightFormat::bf16, 20480, 7168), 16);
+  EXPECT_EQ(thin_tokens_max(WeightFormat::fp8_block128, 1536, 1536), 16);
+  EXPECT_EQ(thin_tokens_max(WeightFormat::int4_group, 384, 7168), 16);
+}
+
 TEST(ThinPlanTest, SumsAreSharedWhereTilesAreFew) {
   EXPECT_EQ(thin_splits(shape_of({2112, 7168}), kSms), 2);
   EXPECT_EQ(thin_splits(shape_of({384, 7168}), kSms), 7);
