@@ -358,6 +358,13 @@ std::vector<MoeCase> moe_cases() {
   out.push_back({4, 64, 320, 70, 16, int4, 32, Activation::bf16, 0, bf16});
   out.push_back({3, 192, 48, 20, 7, fp8, 0, Activation::bf16, 1200, bf16});
   out.push_back({4, 320, 136, 12, 5, bf16, 0, Activation::bf16, 96, int4});
+  out.push_back({5, 1024, 64, 40, 8, int4, 32, Activation::bf16, 64, bf16});
+  out.push_back({6, 7168, 256, 3, 2, int4, 32, Activation::bf16, 256, bf16});
+  out.push_back({8, 7168, 256, 3, 2, int4, 128, Activation::bf16, 256, bf16});
+  out.push_back({8, 512, 256, 70, 8, int4, 32, Activation::bf16, 256, bf16});
+  out.push_back({7, 192, 48, 20, 7, fp8, 0, Activation::bf16, 1200, bf16});
+  out.push_back({8, 512, 256, 60, 8, fp8, 0, Activation::bf16, 256, fp8});
+  out.push_back({8, 320, 136, 12, 5, bf16, 0, Activation::bf16, 96, int4});
   // Around the numbers of tokens at which kernels change.
   for (const int64_t n_tokens : {8, 17, 33, 64}) {
     out.push_back({n_tokens, 512, 64, 5, 2, int4, 32, Activation::bf16, 64, bf16});

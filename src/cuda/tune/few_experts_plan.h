@@ -10,16 +10,9 @@
 
 namespace quire::cuda {
 
-inline constexpr int kFewTokensMax = 8;    // the columns of a product
-inline constexpr int kFewTokensTaken = 4;  // beyond, the kernels of experts_plan.h are as fast
-inline constexpr int kFewPairsMax = 64;    // of (token, slot)
-inline constexpr int kFewWarps = 16;       // of a block
-// Steps of weights that each warp has under way in shared memory: in gate and up, and in down.
-inline constexpr int kFewGateUpSteps = 7;
-inline constexpr int kFewDownSteps = 6;
-// The same where both kernels find room on a multiprocessor thereby: weights of down are then read
-// while gate and up run.
-inline constexpr int kFewDownStepsBeside = 4;
+inline constexpr int kFewTokensMax = 8;     // the columns of a product
+inline constexpr int kFewPairsMax = 64;     // of (token, slot)
+inline constexpr int kFewWarps = 16;        // of a block
 inline constexpr int kFewStepBytes = 1152;  // the largest step of a tile (moe/packed_layout.h)
 inline constexpr int kFewTileRows = 64;     // outputs of a block of down
 inline constexpr int kFewSumPitch = 72;     // floats of a row of those outputs, with padding
@@ -27,6 +20,19 @@ inline constexpr int kFewSharedParts = 4;   // of the inputs of the shared exper
 inline constexpr int kFewRowMultiple = 128;   // inputs that rows are filled up to
 inline constexpr int kFewCountMax = 1 << 20;  // tiles times blocks: what kernels divide in float32
 inline constexpr int kFewRowPadding = 32;     // values behind a row, against bank conflicts
+
+// How a kernel's warps go through the weights of an expert.
+struct FewCut {
+  int tiles;  // that a warp multiplies at once, with inputs that it reads once for them
+  int steps;  // of these that it has under way in shared memory
+};
+// Of one token: a block of each kernel finds room on a multiprocessor, so that weights of down are
+// read while gate and up run.
+inline constexpr FewCut kFewGateUpBeside{1, 7};
+inline constexpr FewCut kFewDownBeside{1, 4};
+// Of more: inputs are read less often. A block has a multiprocessor to itself.
+inline constexpr FewCut kFewGateUpAlone{2, 3};
+inline constexpr FewCut kFewDownAlone{4, 2};
 
 struct FewExpertsShape {
   int64_t n_tokens;
@@ -46,9 +52,9 @@ struct FewExpertsPlan {
   // them to read before the step's choices are known; down adds the parts up.
   int64_t shared_parts;
   int64_t shared_sums;  // floats of all parts
+  bool is_beside;       // both kernels take the cuts of that name
   int64_t gate_up_shared_bytes;
   int64_t down_shared_bytes;
-  int down_steps;  // kFewDownSteps or kFewDownStepsBeside
 };
 
 // Values of a row of inputs in shared memory.

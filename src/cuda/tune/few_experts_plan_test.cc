@@ -28,12 +28,12 @@ FewExpertsPlan plan_of(FewExpertsShape shape, int64_t n_tokens,
 
 TEST(FewExpertsPlan, TakesAHandfulOfTokens) {
   for (const FewExpertsShape& model : {kKimi, kGlm, kNano}) {
-    for (const int64_t n : {1, 2, 3, 4}) EXPECT_TRUE(plan_of(model, n).fits) << n;
+    for (int64_t n = 1; n <= kFewTokensMax; ++n) EXPECT_TRUE(plan_of(model, n).fits) << n;
   }
   EXPECT_TRUE(plan_of(kWholeKimi, 1).fits);
   for (const FewExpertsShape& model : kModels) {
     EXPECT_FALSE(plan_of(model, 0).fits);
-    EXPECT_FALSE(plan_of(model, kFewTokensTaken + 1).fits);
+    EXPECT_FALSE(plan_of(model, kFewTokensMax + 1).fits);
   }
   EXPECT_FALSE(plan_of({.n_tokens = 4, .top_k = 17, .hidden = 64, .inner = 64}, 4).fits);
 }
@@ -45,7 +45,7 @@ TEST(FewExpertsPlan, NotWhereBitsMustNotDiffer) {
 TEST(FewExpertsPlan, BlocksFitInSharedMemory) {
   constexpr int64_t kLists = 4 << 10;
   for (const FewExpertsShape& model : kModels) {
-    for (int64_t n = 1; n <= kFewTokensTaken; ++n) {
+    for (int64_t n = 1; n <= kFewTokensMax; ++n) {
       const FewExpertsPlan plan = plan_of(model, n);
       if (!plan.fits) continue;
       EXPECT_LE(plan.gate_up_shared_bytes + kLists, kSharedBytesOfBlock);
@@ -59,9 +59,10 @@ TEST(FewExpertsPlan, BothKernelsOfOneTokenFitOnAMultiprocessor) {
   constexpr int64_t kSharedBytes = int64_t{228} << 10;
   constexpr int64_t kOfBlock = 3 << 10;  // lists, and what the system takes
   const FewExpertsPlan plan = plan_of(kKimi, 1);
-  EXPECT_EQ(plan.down_steps, kFewDownStepsBeside);
-  EXPECT_EQ(plan_of(kKimi, 2).down_steps, kFewDownSteps);
+  EXPECT_TRUE(plan.is_beside);
   EXPECT_LE(plan.gate_up_shared_bytes + plan.down_shared_bytes + 2 * kOfBlock, kSharedBytes);
+  EXPECT_FALSE(plan_of(kKimi, 2).is_beside);
+  EXPECT_FALSE(plan_of(kWholeKimi, 1).is_beside);
 }
 
 TEST(FewExpertsPlan, EveryBlockHasAPartOfTheSharedExpert) {
@@ -78,7 +79,7 @@ TEST(FewExpertsPlan, EveryBlockHasAPartOfTheSharedExpert) {
 TEST(FewExpertsPlan, FewerTokensClaimNoMore) {
   for (const FewExpertsShape& model : kModels) {
     int64_t claimed = 0;
-    for (int64_t n = 1; n <= kFewTokensTaken; ++n) {
+    for (int64_t n = 1; n <= kFewTokensMax; ++n) {
       const FewExpertsPlan plan = plan_of(model, n);
       if (!plan.fits) continue;
       EXPECT_GE(plan.shared_sums, claimed);
