@@ -6,7 +6,6 @@
 #include "cuda/moe/expert_stream.cuh"
 #include "cuda/moe/warp_sums.cuh"
 #include "cuda/ptx/grid_dependency.cuh"
-#include "cuda/tune/experts_plan.h"
 
 namespace quire::cuda {
 
@@ -71,7 +70,8 @@ __device__ void gate_up_unit(const DecodeParams& p, const Work& work, int tile, 
   };
   if (n_tiles == kGroupTiles && work.n_rows <= 8) {
     const TokenColumns<1> columns(0, work.n_rows, input_row);
-    stream_groups<kFormat>(range, work.side.input, columns, [&](int, const auto& acc) {
+    const auto no_wait = [] {};
+    stream_groups<kFormat>(range, work.side.input, columns, no_wait, [&](int, const auto& acc) {
 #pragma unroll
       for (int i = 0; i < kGroupTiles; ++i) sums.store(i, acc[i]);
     });
@@ -141,7 +141,8 @@ __global__ __launch_bounds__(kThreads, kBlocksPerSm) void gate_up_kernel(
   }
 }
 
-// Tiles of an expert's down matrix, one warp: whole groups, or one tile.
+// Tiles of an expert's down matrix, one warp: whole groups, or one tile. Waits for the kernel
+// ahead, which makes the inputs, when weights are under way.
 template <WeightFormat kFormat>
 __device__ void down_tiles(const Work& work, int tile, int n_tiles) {
   const ExpertSide& side = work.side;
@@ -169,16 +170,19 @@ __device__ void down_tiles(const Work& work, int tile, int n_tiles) {
     const int2 rows{columns.row_of_sum(0, 0), columns.row_of_sum(0, 1)};
     if (n_tiles == 1) {
       TileSum acc = {};
+      wait_for_earlier_kernels();
       stream_tile<kFormat>(range, side.input, columns, acc);
       write(tile, acc, rows);
       return;
     }
-    stream_groups<kFormat>(range, side.input, columns, [&](int group, const auto& acc) {
+    const auto wait = [] { wait_for_earlier_kernels(); };
+    stream_groups<kFormat>(range, side.input, columns, wait, [&](int group, const auto& acc) {
 #pragma unroll
       for (int i = 0; i < kGroupTiles; ++i) write(tile + group * kGroupTiles + i, acc[i], rows);
     });
     return;
   }
+  wait_for_earlier_kernels();
   for (int first = 0; first < work.n_rows; first += 8 * kWideColumns) {
     const TokenColumns<kWideColumns> columns(first, work.n_rows, row_of);
     for (int i = 0; i < n_tiles; ++i) {
@@ -208,11 +212,11 @@ __device__ void down_any_format(const Work& work, int tile, int n_tiles) {
 
 // The groups of all active experts, one after another, are cut evenly among the warps of the grid:
 // a warp streams some groups of one expert, or of two. Tiles of the shared expert go to single
-// warps, from the last one down. Grid 2 blocks a multiprocessor, 256 threads, no shared memory.
-// Moves the weights once: bound by memory.
+// warps, from the last one down. The lists were there before the kernel ahead let this one begin,
+// so the first weights are read while it still runs. Grid 2 blocks a multiprocessor, 256 threads,
+// no shared memory. Moves the weights once: bound by memory.
 __global__ __launch_bounds__(kThreads, kBlocksPerSm) void down_kernel(
     const __grid_constant__ DecodeParams p) {
-  wait_for_earlier_kernels();
   let_next_kernel_begin();
   const int n_warps = static_cast<int>(gridDim.x) * kWarps;
   const int warp = static_cast<int>(blockIdx.x) * kWarps + warp_of_thread();
@@ -230,23 +234,12 @@ __global__ __launch_bounds__(kThreads, kBlocksPerSm) void down_kernel(
   for (int tile = n_warps - 1 - warp; tile < n_shared; tile += n_warps) {
     down_any_format(shared_work(p), tile, 1);
   }
+  wait_for_earlier_kernels();
 }
 
 // Experts that can be active.
 int64_t active_max(const DecodeParams& p, int64_t n_pairs) {
   return std::min(n_pairs, p.routed.weights.n_experts);
-}
-
-// How much of a multiprocessor's memory is shared memory, in percent, the rest being first-level
-// cache: these kernels live by the cache, and unless asked it stays as the kernel ahead left it.
-constexpr int kGateUpSharedPercent = 25;  // two blocks' sums; the next size that there is, 64 KB
-constexpr int kDownSharedPercent = 0;
-
-template <class Kernel>
-void prefer_shared(Kernel* kernel, int64_t n_tokens, int percent) {
-  CUDA_MUST(cudaFuncSetAttribute(
-      kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-      decode_asks_for_cache(n_tokens) ? percent : int{cudaSharedmemCarveoutDefault}));
 }
 
 LaunchShape persistent(const Context& context, int64_t n_units) {
@@ -262,12 +255,10 @@ void launch_gate_up(const Context& context, DecodeParams params, int64_t n_pairs
   params.unit = groups >= kBlocksPerSm * context.n_sms ? kGroupTiles : 1;
   const int64_t n_units =
       params.shared.weights.n_groups * int64_t{kGroupTiles} + groups * kGroupTiles / params.unit;
-  prefer_shared(gate_up_kernel, params.n_tokens, kGateUpSharedPercent);
   launch(context.stream, persistent(context, n_units), gate_up_kernel, params);
 }
 
 void launch_down(const Context& context, const DecodeParams& params) {
-  prefer_shared(down_kernel, params.n_tokens, kDownSharedPercent);
   launch(context.stream, persistent(context, kBlocksPerSm * context.n_sms), down_kernel, params);
 }
 

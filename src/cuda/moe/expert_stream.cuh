@@ -127,19 +127,26 @@ __device__ __forceinline__ void multiply_step(const PackedStep<WeightFormat::bf1
   }
 }
 
-// The same of one tile for more tokens, whose inputs are read where they are needed: bit by bit
-// what multiply_step gives.
+// The same of one tile for more tokens: bit by bit what multiply_step gives.
 template <WeightFormat kFormat, int kColumns>
 __device__ void multiply_wide(const PackedStep<kFormat>& weights, const ExpertInput& input,
                               const TokenColumns<kColumns>& columns, int step,
                               TileSum (&acc)[kColumns]) {
+  // Inputs of all tokens are under way together, where registers hold them.
+  constexpr int kAtOnce = kFormat == WeightFormat::int4_group ? 1 : kColumns;
 #pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-    const int2 rows = kFormat == WeightFormat::fp8_block128
-                          ? int2{columns.row_of_sum(c, 0), columns.row_of_sum(c, 1)}
-                          : int2{};
-    multiply_step<1>(&weights, StepInput<kFormat>::load(input, columns.row[c], rows, step),
-                     &acc[c]);
+  for (int first = 0; first < kColumns; first += kAtOnce) {
+    StepInput<kFormat> x[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int c = first + i;
+      const int2 rows = kFormat == WeightFormat::fp8_block128 && input.scales != nullptr
+                            ? int2{columns.row_of_sum(c, 0), columns.row_of_sum(c, 1)}
+                            : int2{};
+      x[i] = StepInput<kFormat>::load(input, columns.row[c], rows, step);
+    }
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) multiply_step<1>(&weights, x[i], &acc[first + i]);
   }
 }
 
@@ -152,10 +159,12 @@ struct StreamRange {
   int n_groups;
 };
 
-// All four tiles of the groups against at most eight tokens; finish(group, acc) after each group.
-template <WeightFormat kFormat, class Finish>
+// All four tiles of the groups against at most eight tokens. wait_for_input() comes behind the
+// first loads of weights and before any of inputs; finish(group, acc) after each group.
+template <WeightFormat kFormat, class Wait, class Finish>
 __device__ void stream_groups(const StreamRange& range, const ExpertInput& input,
-                              const TokenColumns<1>& columns, const Finish& finish) {
+                              const TokenColumns<1>& columns, const Wait& wait_for_input,
+                              const Finish& finish) {
   using Step = PackedStep<kFormat>;
   constexpr int kBytes = kStepBytes<kFormat>;
   constexpr int kTilesAtOnce = 2;
@@ -165,6 +174,7 @@ __device__ void stream_groups(const StreamRange& range, const ExpertInput& input
     return StepInput<kFormat>::load(input, columns.row[0], sum_rows, range.first_step + step);
   };
   if (range.n_steps == 0) {
+    wait_for_input();
     const TileSum none[kGroupTiles] = {};
     for (int group = 0; group < range.n_groups; ++group) finish(group, none);
     return;
@@ -175,6 +185,7 @@ __device__ void stream_groups(const StreamRange& range, const ExpertInput& input
   for (int tile = 0; tile < kGroupTiles; ++tile) {
     ahead[tile] = Step::load(at + tile * kBytes, policy);
   }
+  wait_for_input();
   StepInput<kFormat> x = load_x(0);
   for (int group = 0; group < range.n_groups; ++group) {
     TileSum acc[kGroupTiles] = {};

@@ -16,9 +16,7 @@ constexpr int64_t kTurnsTokens = 192;
 // INT4 passes through shared memory from here on, where so many experts are met that bytes under
 // way count for more than what the first-level cache keeps of their inputs
 // (docs/kernels/experts.md).
-constexpr int64_t kRingTokens = 24;
-// With more tokens FP8 and BF16 lose by it (docs/kernels/experts.md).
-constexpr int64_t kCacheTokens = 16;
+constexpr int64_t kRingTokens = 20;
 constexpr int64_t kPartialBytes = int64_t{256} << 20;  // of partial sums (bf16) at once
 constexpr int64_t kUnitBlocks = 7;                     // four units of a tile of 7,168 outputs
 
@@ -59,7 +57,5 @@ ExpertsPlan plan_experts(const ExpertsShape& shape) {
   plan.partial_bytes = std::max(block_bytes, std::min(block_bytes * plan.n_blocks, kPartialBytes));
   return plan;
 }
-
-bool decode_asks_for_cache(int64_t n_tokens) { return n_tokens <= kCacheTokens; }
 
 }  // namespace quire::cuda

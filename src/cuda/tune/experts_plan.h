@@ -37,7 +37,4 @@ struct ExpertsPlan {
 
 ExpertsPlan plan_experts(const ExpertsShape& shape);
 
-// Whether decode kernels that keep weights in registers ask for the first-level cache.
-bool decode_asks_for_cache(int64_t n_tokens);
-
 }  // namespace quire::cuda

@@ -44,21 +44,14 @@ TEST(ExpertsPlan, ManyTokensOfInt4PassThroughSharedMemory) {
       const bool is_int4 = format == WeightFormat::int4_group;
       model.format = format;
       model.bits = BatchBits::may_differ;
-      EXPECT_FALSE(plan_experts(with_tokens(model, 16)).by_ring);
-      EXPECT_EQ(plan_experts(with_tokens(model, 32)).by_ring, is_int4);
+      EXPECT_FALSE(plan_experts(with_tokens(model, 19)).by_ring);
+      EXPECT_EQ(plan_experts(with_tokens(model, 20)).by_ring, is_int4);
       EXPECT_EQ(plan_experts(with_tokens(model, 192)).by_ring, is_int4);
       EXPECT_FALSE(plan_experts(with_tokens(model, 193)).by_ring);
       model.bits = BatchBits::must_not;
       EXPECT_FALSE(plan_experts(with_tokens(model, 64)).by_ring);
     }
   }
-}
-
-TEST(ExpertsPlan, FewTokensAskForTheFirstLevelCache) {
-  EXPECT_TRUE(decode_asks_for_cache(1));
-  EXPECT_TRUE(decode_asks_for_cache(16));
-  EXPECT_FALSE(decode_asks_for_cache(32));
-  EXPECT_FALSE(decode_asks_for_cache(64));
 }
 
 TEST(ExpertsPlan, LaunchesCoverAllOutputsInWhatIsClaimed) {
