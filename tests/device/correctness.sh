@@ -52,9 +52,10 @@ sanitize() { # NAME SUITE OPTIONS...
     --gtest_brief=1 &
 }
 
-check ops_test "$bin/ops_test" --gtest_filter='*/cuda*' --gtest_brief=1 &
-check golden_test "$bin/golden_test" --gtest_filter='*Cuda*' --gtest_brief=1 &
-check engine_device_test "$bin/engine_device_test" --gtest_brief=1 &
+# By themselves: beside twenty tools, which get as much of the device, each takes ten times as long.
+check ops_test "$bin/ops_test" --gtest_filter='*/cuda*' --gtest_brief=1
+check golden_test "$bin/golden_test" --gtest_filter='*Cuda*' --gtest_brief=1
+check engine_device_test "$bin/engine_device_test" --gtest_brief=1
 if command -v compute-sanitizer > /dev/null; then
   for suite in "${!suites[@]}"; do
     sanitize memcheck "$suite" --tool memcheck --error-exitcode 9
