@@ -241,8 +241,8 @@ TEST(RecordedStepsTest, OfManyRowsInEveryWeightFormat) {
   }
 }
 
-// Without checks a recorded step is what it was before there were any; with them it has the two
-// comparisons more, and guarded stores are the same launches.
+// With checks a recorded step has the two comparisons more. Tokens are placed and stored by as many
+// launches at every level.
 TEST_P(DeviceTest, ChecksAreTwoLaunchesMore) {
   ASSERT_NO_FATAL_FAILURE(load(Deterministic::no));
   if (IsSkipped()) return;

@@ -248,7 +248,7 @@ def types(file):
         space = re.match(r"(?:inline )?namespace ?([\w:]*) ?\{$", code.rstrip())
         if space:
             spaces.append(space.group(1))
-        elif line.startswith("}  // namespace"):
+        elif line.startswith("}  // namespace") and spaces:
             spaces.pop()
         kinds = r"(?:struct|class|union|enum(?: class)?)"
         made = re.match(kinds + r" (\w+)(?: final)?(?: :[^:].*)? \{", code)
