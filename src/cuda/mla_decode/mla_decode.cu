@@ -166,8 +166,10 @@ __device__ void produce(const Params& p, Shared<kFormat>& s, const Share& share,
   while (walk.next(&part)) {
     const int32_t* table = p.kv.table + p.row[part.token] * p.kv.table_stride;
     if (loaded != part.token) {
-      barrier_wait(&s.empty[turn.stage], turn.phase ^ 1);
+      // The stage of the first query is not waited for: its readers may have left it already, and
+      // this warp, a phase behind, would wait for the next time.
       if (loaded >= 0) {
+        barrier_wait(&s.empty[turn.stage], turn.phase ^ 1);
         wait_once();
         copy_query(p, s, turn.stage, part.token, head_group);
       }
