@@ -1,15 +1,17 @@
 #!/bin/bash
-# figures.sh QUIRE CONFIG OUT [SECONDS]: the figures of docs/benchmarks.md and
-# docs/kernels/integrity.md that need a device. CONFIG is a folder with Kimi K2.6's config.json, of
-# which one rank of eight runs with dummy weights: the decode step with both caches, its ops, more
-# batches, --deterministic, FP8 experts, prompts, ops by themselves, and the cost of the page checks
-# in what is left of SECONDS (600). A run that hangs or fails costs its own time limit and is said
-# to have. Tables on stdout and in OUT; exit code 1 if a run failed.
+# figures.sh QUIRE CONFIG OUT [SECONDS [NAME...]]: the figures of docs/benchmarks.md and
+# docs/kernels/integrity.md that need a device, or of these the runs named. CONFIG is a folder with
+# Kimi K2.6's config.json, of which one rank of eight runs with dummy weights: the decode step with
+# both caches, its ops, more batches, --deterministic, FP8 experts, prompts, ops by themselves, and
+# the cost of the page checks, within SECONDS (1,200; all take about 900). A run that hangs or fails
+# costs its own time limit and is said to have. Tables on stdout and in OUT; exit code 1 if a run
+# failed.
 set -u
-quire=$(realpath "${1:?usage: figures.sh QUIRE CONFIG OUT [SECONDS]}")
+quire=$(realpath "${1:?usage: figures.sh QUIRE CONFIG OUT [SECONDS [NAME...]]}")
 config=$(realpath "${2:?}")
 out=$(mkdir -p "${3:?}" && realpath "$3")
-end=$((SECONDS + ${4:-600}))
+end=$((SECONDS + ${4:-1200}))
+names=("${@:5}")
 code=0
 
 # A folder whose experts are in FP8 blocks, the rest as it is.
@@ -33,6 +35,7 @@ END
 run() { # NAME SECONDS BENCH OPTIONS...
   local name=$1 limit=$2 left=$((end - SECONDS))
   shift 2
+  [ ${#names[@]} = 0 ] || [[ " ${names[*]} " == *" $name "* ]] || return
   [ "$left" -ge "$limit" ] || limit=$left
   [ "$limit" -gt 2 ] || { echo "left out for want of time: $name"; return; }
   echo "== $name: quire bench $*"
@@ -51,19 +54,19 @@ fp8=("${rank[@]}" --model-path "$out/fp8-experts")
 cache=(--kv-cache-dtype fp8_e4m3)
 # Points in the order in which a step that hangs is found soonest.
 run short 20 decode "${int4[@]}" --kv-cache-dtype both --batch 1,8 --context 1024 --rounds 3
-run step 60 decode "${int4[@]}" --kv-cache-dtype both --rounds 7
+run step 130 decode "${int4[@]}" --kv-cache-dtype both --rounds 7
 run step-ops 20 decode "${int4[@]}" "${cache[@]}" --context 8192 --rounds 1 --ops
 run batches 20 decode "${int4[@]}" "${cache[@]}" --batch 2,4,16,24,48 --context 8192 --rounds 3
-run deterministic 20 decode "${int4[@]}" "${cache[@]}" --deterministic --context 8192 --rounds 3
-run fp8-experts 30 decode "${fp8[@]}" "${cache[@]}" --batch 1,2,4,8,32 --context 8192 --rounds 5
-run fp8-experts-64 20 decode "${fp8[@]}" "${cache[@]}" --batch 64 --context 4096 --rounds 5
+run deterministic 40 decode "${int4[@]}" "${cache[@]}" --deterministic --context 8192 --rounds 3
+run fp8-experts 50 decode "${fp8[@]}" "${cache[@]}" --batch 1,2,4,8,32 --context 8192 --rounds 5
+run fp8-experts-64 40 decode "${fp8[@]}" "${cache[@]}" --batch 64 --context 4096 --rounds 5
 run int4-experts-64 20 decode "${int4[@]}" "${cache[@]}" --batch 64 --context 4096 --rounds 5
-run prompt 20 prefill "${int4[@]}" --kv-cache-dtype both --rounds 5
-run prompt-fp8-experts 20 prefill "${fp8[@]}" "${cache[@]}" --rounds 3
-run ops 60 op
-checks=(integrity "${int4[@]}" "${cache[@]}" --steps 2000 --every 50)
-run checks 250 "${checks[@]}" --points 1x8192,2x8192,4x8192,8x8192,32x8192 --seconds 232
-left=$((end - SECONDS - 10))
-run checks-64 "$((left + 8))" "${checks[@]}" --points 64x8192,64x20992 --seconds "$left" \
-  --alone 64 --alone-steps 100
+run prompt 40 prefill "${int4[@]}" --kv-cache-dtype both --rounds 5
+run prompt-fp8-experts 40 prefill "${fp8[@]}" "${cache[@]}" --rounds 3
+run ops 90 op
+checks=(integrity "${int4[@]}" "${cache[@]}" --every 50)
+run checks 185 "${checks[@]}" --points 1x8192,2x8192,4x8192,8x8192 --seconds 175 --alone 8
+run checks-32 120 "${checks[@]}" --points 32x8192 --seconds 110
+run checks-64 200 "${checks[@]}" --points 64x8192 --seconds 190 --alone 64 --alone-steps 200
+run checks-64-long 210 "${checks[@]}" --points 64x20992 --seconds 200
 exit $code

@@ -158,7 +158,7 @@ __device__ void produce(const Params& p, Shared<kFormat>& s, const Share& share,
   Part part;
   int loaded = -1;  // token
   bool is_waiting = true;
-  // Once, and before it ends (docs/kernels/mla_decode.md, "Traps").
+  // Once, and before it ends (grid_dependency.cuh).
   const auto wait_once = [&] {
     if (is_waiting) wait_for_earlier_kernels();
     is_waiting = false;
