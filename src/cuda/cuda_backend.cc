@@ -10,6 +10,7 @@
 #include "cuda/gemm/blas.h"
 #include "cuda/integrity/page_sealer.h"
 #include "cuda/kernels.h"
+#include "cuda/mla_decode/mla_decode.h"
 #include "cuda/moe/moe_experts.h"
 
 namespace quire {
@@ -57,11 +58,11 @@ class CudaFence final : public Fence {
   cudaEvent_t event_ = nullptr;
 };
 
-Buffer make_tickets(cuda::DeviceMemory* memory, cudaStream_t stream, int n_sms) {
-  const int64_t bytes = int64_t{2} * n_sms * static_cast<int64_t>(sizeof(int32_t));
+Buffer make_part_exchange(cuda::DeviceMemory* memory, cudaStream_t stream, int n_sms) {
+  const int64_t bytes = cuda::part_exchange_bytes(n_sms);
   std::byte* data = memory->allocate(bytes);
   CUDA_MUST(data != nullptr ? cudaSuccess : cudaErrorMemoryAllocation);
-  CUDA_MUST(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), stream));
+  CUDA_MUST(cudaMemsetAsync(data, 0xff, static_cast<size_t>(bytes), stream));
   return Buffer(memory, data, bytes);
 }
 
@@ -76,12 +77,12 @@ class CudaBackend final : public Backend {
         staging_(stream_.get()),
         blas_(&memory_, stream_.get()),
         recordings_(stream_.get()),
-        tickets_(make_tickets(&memory_, stream_.get(), n_sms)),
+        part_exchange_(make_part_exchange(&memory_, stream_.get(), n_sms)),
         context_{.stream = stream_.get(),
                  .workspace = &workspace_,
                  .staging = &staging_,
                  .blas = &blas_,
-                 .tickets = reinterpret_cast<int32_t*>(tickets_.data()),
+                 .part_exchange = part_exchange_.data(),
                  .n_sms = n_sms,
                  .deterministic = options.deterministic == Deterministic::yes} {}
 
@@ -201,7 +202,7 @@ class CudaBackend final : public Backend {
   cuda::Staging staging_;
   cuda::Blas blas_;
   cuda::Recordings recordings_;
-  Buffer tickets_;
+  Buffer part_exchange_;
   cuda::Context context_;
   bool wants_shared_memory_ = false;  // an op of what is recorded
 };

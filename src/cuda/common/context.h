@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-#include <cstdint>
+#include <cstddef>
 #include <memory>
 
 #include "cuda/common/staging.h"
@@ -18,7 +18,9 @@ struct Context {
   Workspace* workspace;
   Staging* staging;
   Blas* blas;
-  int32_t* tickets;    // [2 * n_sms] of the device, zero between ops: who counts puts them back
+  // Where blocks of decode attention leave each other sums (mla_decode/part_exchange.cuh): of
+  // part_exchange_bytes, every byte 0xff between ops.
+  std::byte* part_exchange;
   int n_sms;           // multiprocessors
   bool deterministic;  // a row's bits must not depend on its batch (cuda_backend.h)
 };
