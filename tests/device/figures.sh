@@ -52,21 +52,21 @@ rank=(--load-format dummy --tp 8 --rank-share)
 int4=("${rank[@]}" --model-path "$config")
 fp8=("${rank[@]}" --model-path "$out/fp8-experts")
 cache=(--kv-cache-dtype fp8_e4m3)
-# Points in the order in which a step that hangs is found soonest.
 run short 20 decode "${int4[@]}" --kv-cache-dtype both --batch 1,8 --context 1024 --rounds 3
-run step 130 decode "${int4[@]}" --kv-cache-dtype both --rounds 7
+run step 60 decode "${int4[@]}" --kv-cache-dtype both --rounds 7
 run step-ops 20 decode "${int4[@]}" "${cache[@]}" --context 8192 --rounds 1 --ops
 run batches 20 decode "${int4[@]}" "${cache[@]}" --batch 2,4,16,24,48 --context 8192 --rounds 3
-run deterministic 40 decode "${int4[@]}" "${cache[@]}" --deterministic --context 8192 --rounds 3
-run fp8-experts 50 decode "${fp8[@]}" "${cache[@]}" --batch 1,2,4,8,32 --context 8192 --rounds 5
+run deterministic 30 decode "${int4[@]}" "${cache[@]}" --deterministic --context 8192 --rounds 3
+run fp8-experts 40 decode "${fp8[@]}" "${cache[@]}" --batch 1,2,4,8,32 --context 8192 --rounds 5
 run fp8-experts-64 40 decode "${fp8[@]}" "${cache[@]}" --batch 64 --context 4096 --rounds 5
 run int4-experts-64 20 decode "${int4[@]}" "${cache[@]}" --batch 64 --context 4096 --rounds 5
 run prompt 40 prefill "${int4[@]}" --kv-cache-dtype both --rounds 5
 run prompt-fp8-experts 40 prefill "${fp8[@]}" "${cache[@]}" --rounds 3
-run ops 90 op
+run ops 60 op
 checks=(integrity "${int4[@]}" "${cache[@]}" --every 50)
-run checks 185 "${checks[@]}" --points 1x8192,2x8192,4x8192,8x8192 --seconds 175 --alone 8
+run checks 185 "${checks[@]}" --points 1x8192,2x8192,4x8192,8x8192 --seconds 175 --alone 8 \
+  --alone-steps 300
 run checks-32 120 "${checks[@]}" --points 32x8192 --seconds 110
-run checks-64 200 "${checks[@]}" --points 64x8192 --seconds 190 --alone 64 --alone-steps 200
+run checks-64 200 "${checks[@]}" --points 64x8192 --seconds 190 --alone 64 --alone-steps 100
 run checks-64-long 210 "${checks[@]}" --points 64x20992 --seconds 200
 exit $code
