@@ -1,5 +1,6 @@
 // The rows of `quire bench op`: shapes of one of eight tensor-parallel ranks of Kimi K2.
 #include <algorithm>
+#include <numeric>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -264,22 +265,6 @@ void bench_attention_shapes(OpBench& b) {
   }
 }
 
-void bench_routing(OpBench& b) {
-  const auto scores = b.array<float>(Fill::bf16, int64_t{64}, int64_t{384});
-  const auto bias = b.array<float>(Fill::zero, int64_t{384});
-  const auto experts = b.array<int32_t>(Fill::zero, int64_t{64}, int64_t{8});
-  const auto weights = b.array<float>(Fill::zero, int64_t{64}, int64_t{8});
-  b.time("moe_route 64 x 384, top 8", bytes_of(scores) + bytes_of(experts) + bytes_of(weights),
-         [&](int) {
-           ops::moe_route(b.backend(), {.experts = experts,
-                                        .weights = weights,
-                                        .scores = scores,
-                                        .bias = bias,
-                                        .scaling = 2.5F});
-         });
-  b.forget();
-}
-
 // A layer's experts, packed, with the shared one in BF16 as INT4 checkpoints keep it, or in the
 // routed ones' format.
 std::unique_ptr<ops::ExpertBank> make_bank(OpBench& b, WeightFormat stored) {
@@ -295,45 +280,55 @@ std::unique_ptr<ops::ExpertBank> make_bank(OpBench& b, WeightFormat stored) {
   return ops::pack_experts(b.backend(), {.routed = routed, .shared = expert(shared)}).value();
 }
 
-// Experts as independent routing would choose them: a new choice for each of a few copies.
+// How many experts have one of the top_k scores of a token.
+int64_t n_chosen(const std::vector<float>& scores, int64_t n_experts, int64_t top_k) {
+  std::vector<char> is_chosen(static_cast<size_t>(n_experts));
+  std::vector<std::ptrdiff_t> order(is_chosen.size());
+  for (auto row = scores.begin(); row != scores.end(); row += n_experts) {
+    std::iota(order.begin(), order.end(), 0);
+    std::partial_sort(order.begin(), order.begin() + top_k, order.end(),
+                      [&](std::ptrdiff_t a, std::ptrdiff_t b) { return row[a] > row[b]; });
+    for (int64_t k = 0; k < top_k; ++k) {
+      is_chosen[static_cast<size_t>(order[static_cast<size_t>(k)])] = 1;
+    }
+  }
+  return std::ranges::count(is_chosen, 1);
+}
+
+// Scores as independent routing would make them: new ones for each of a few copies.
 void bench_experts(OpBench& b, const ops::ExpertBank& bank, int64_t n_tokens) {
   constexpr int64_t kTopK = 8;
   constexpr size_t kChoices = 8;
-  const auto n_experts = static_cast<uint64_t>(bank.shape().n_experts);
+  const int64_t n_experts = bank.shape().n_experts;
   const WeightMatrix like{.format = bank.shape().format, .group = bank.shape().group};
   Rng rng(2);
   double used = 0;
-  std::vector<View<const int32_t, 2>> choices;
+  std::vector<View<const float, 2>> scores;
   for (size_t c = 0; c < kChoices; ++c) {
-    std::vector<int32_t> experts;
-    for (int64_t token = 0; token < n_tokens; ++token) {
-      const auto begin = static_cast<std::ptrdiff_t>(experts.size());
-      while (static_cast<std::ptrdiff_t>(experts.size()) < begin + kTopK) {
-        const auto e = static_cast<int32_t>(rng.next_below(n_experts));
-        if (std::find(experts.begin() + begin, experts.end(), e) == experts.end()) {
-          experts.push_back(e);
-        }
-      }
-    }
-    choices.push_back(b.upload(experts, n_tokens, kTopK));
-    std::ranges::sort(experts);
-    used += static_cast<double>(std::ranges::unique(experts).begin() - experts.begin()) / kChoices;
+    std::vector<float> values(static_cast<size_t>(n_tokens * n_experts));
+    for (float& score : values) score = rng.next_float();
+    scores.push_back(b.upload(values, n_tokens, n_experts));
+    used += static_cast<double>(n_chosen(values, n_experts, kTopK)) / kChoices;
   }
-  const auto weights =
-      b.upload(std::vector<float>(static_cast<size_t>(n_tokens * kTopK), 0.1F), n_tokens, kTopK);
+  const auto bias = b.array<float>(Fill::zero, n_experts);
+  const auto experts = b.array<int32_t>(Fill::zero, n_tokens, kTopK);
+  const auto weights = b.array<float>(Fill::zero, n_tokens, kTopK);
   const auto x = b.array<Bf16>(Fill::bf16, n_tokens, kHidden);
   const auto out = b.array<Bf16>(Fill::zero, n_tokens, kHidden);
-  b.time(
-      format("moe_experts %s, %lld tokens (%.1f experts and the shared one)", weight_name(like),
-             static_cast<long long>(n_tokens), used),
-      used * routed_bytes(bank.shape()) + shared_bytes(bank.shape()) + bytes_of(x) + bytes_of(out),
-      [&](int i) {
-        ops::moe_experts(b.backend(), {.out = out,
-                                       .x = x,
-                                       .experts = choices[static_cast<size_t>(i) % kChoices],
-                                       .weights = weights,
-                                       .bank = &bank});
-      });
+  b.time(format("moe_experts %s, %lld tokens (%.1f experts and the shared one)", weight_name(like),
+                static_cast<long long>(n_tokens), used),
+         used * routed_bytes(bank.shape()) + shared_bytes(bank.shape()) + bytes_of(x) +
+             bytes_of(out) + bytes_of(scores.front()) + bytes_of(experts) + bytes_of(weights),
+         [&](int i) {
+           ops::moe_experts(b.backend(), {.out = out,
+                                          .experts = experts,
+                                          .weights = weights,
+                                          .x = x,
+                                          .scores = scores[static_cast<size_t>(i) % kChoices],
+                                          .bias = bias,
+                                          .scaling = 2.5F,
+                                          .bank = &bank});
+         });
 }
 
 void bench_expert_formats(OpBench& b) {
@@ -367,7 +362,6 @@ void bench_ops(OpBench& bench) {
   bench_rows(bench);
   bench_products(bench);
   bench_attention_shapes(bench);
-  bench_routing(bench);
   bench_expert_formats(bench);
   bench_sampling(bench, "greedy", {});
   bench_sampling(bench, "temperature 1", {.uniform = 0.5, .temperature = 1});

@@ -151,17 +151,13 @@ void TimedBackend::mla_prefill_attention(const ops::MlaPrefillAttention& args) {
            bytes_of(args.w_uk) + bytes_of(args.w_uv));
 }
 
-void TimedBackend::moe_route(const ops::MoeRoute& args) {
-  inner().moe_route(args);
-  note("moe_route", bytes_of(args.scores) + bytes_of(args.experts) + bytes_of(args.weights));
-}
-
 void TimedBackend::moe_experts(const ops::MoeExperts& args) {
   inner().moe_experts(args);
   const size_t call = moe_call_++;
   const double n_experts = call < facts_.chosen.size() ? facts_.chosen[call] : 0;
   note("moe_experts", n_experts * routed_bytes(args.bank->shape()) +
-                          shared_bytes(args.bank->shape()) + bytes_of(args.x) + bytes_of(args.out));
+                          shared_bytes(args.bank->shape()) + bytes_of(args.x) + bytes_of(args.out) +
+                          bytes_of(args.scores) + bytes_of(args.experts) + bytes_of(args.weights));
 }
 
 void TimedBackend::gather_rows(const ops::GatherRows& args) {

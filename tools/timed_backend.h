@@ -54,7 +54,6 @@ class TimedBackend final : public ForwardingBackend {
   void expand_value(const ops::ExpandValue& args) override;
   void mla_attention(const ops::MlaAttention& args) override;
   void mla_prefill_attention(const ops::MlaPrefillAttention& args) override;
-  void moe_route(const ops::MoeRoute& args) override;
   void moe_experts(const ops::MoeExperts& args) override;
   void gather_rows(const ops::GatherRows& args) override;
   void sample(const ops::Sample& args) override;

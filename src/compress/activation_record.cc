@@ -66,8 +66,8 @@ class Recorder final : public ForwardingBackend {
                                                 const std::vector<uint8_t>& held_out);
 
   void moe_experts(const ops::MoeExperts& args) override {
+    ForwardingBackend::moe_experts(args);  // which says what was chosen
     if (status_.ok()) status_ = write(args);
-    ForwardingBackend::moe_experts(args);
   }
 
   const Status& status() const { return status_; }

@@ -62,7 +62,6 @@ class CpuBackend final : public Backend {
   void mla_prefill_attention(const ops::MlaPrefillAttention& args) override {
     cpu::mla_prefill_attention(workers_, args);
   }
-  void moe_route(const ops::MoeRoute& args) override { cpu::moe_route(workers_, args); }
   void moe_experts(const ops::MoeExperts& args) override { cpu::moe_experts(workers_, args); }
   void gather_rows(const ops::GatherRows& args) override { cpu::gather_rows(workers_, args); }
   void open_step(const ops::OpenStep& args) override { cpu::open_step(args); }

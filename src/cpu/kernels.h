@@ -47,7 +47,6 @@ void mla_attention(Workers& workers, const ops::MlaAttention& args);
 void mla_prefill_attention(Workers& workers, const ops::MlaPrefillAttention& args);
 
 // moe.cc
-void moe_route(Workers& workers, const ops::MoeRoute& args);
 std::unique_ptr<ops::ExpertBank> keep_experts(const ops::ExpertTable& table);
 void moe_experts(Workers& workers, const ops::MoeExperts& args);
 

@@ -10,7 +10,7 @@ namespace quire::cpu {
 
 namespace {
 
-void route_token(const ops::MoeRoute& args, int64_t token, Scratch& scratch) {
+void route_token(const ops::MoeExperts& args, int64_t token, Scratch& scratch) {
   const int64_t n_experts = args.scores[1];
   const int64_t top_k = args.experts[1];
   float* probability = scratch.take<float>(n_experts);
@@ -233,9 +233,7 @@ void run_mixture(Workers& workers, const ops::MoeExperts& args) {
   });
 }
 
-}  // namespace
-
-void moe_route(Workers& workers, const ops::MoeRoute& args) {
+void route(Workers& workers, const ops::MoeExperts& args) {
   workers.each(workers.count(), [&](int worker, Scratch& scratch) {
     for (int64_t token = worker; token < args.scores[0]; token += workers.count()) {
       scratch.reset();
@@ -244,19 +242,16 @@ void moe_route(Workers& workers, const ops::MoeRoute& args) {
   });
 }
 
+}  // namespace
+
 std::unique_ptr<ops::ExpertBank> keep_experts(const ops::ExpertTable& table) {
   return std::make_unique<RawBank>(table);
 }
 
 void moe_experts(Workers& workers, const ops::MoeExperts& args) {
+  route(workers, args);
   for (int64_t begin = 0; begin < args.out[0]; begin += kMixtureTokens) {
-    const int64_t n = std::min(kMixtureTokens, args.out[0] - begin);
-    ops::MoeExperts part = args;
-    part.out = args.out.rows(begin, n);
-    part.x = args.x.rows(begin, n);
-    part.experts = args.experts.rows(begin, n);
-    part.weights = args.weights.rows(begin, n);
-    run_mixture(workers, part);
+    run_mixture(workers, args.rows(begin, std::min(kMixtureTokens, args.out[0] - begin)));
   }
 }
 

@@ -176,7 +176,6 @@ class CudaBackend final : public Backend {
   bool attends_by_head(const ops::MlaPrefillAttention& args) const override {
     return cuda::attends_by_head(context_, args);
   }
-  void moe_route(const ops::MoeRoute& args) override { cuda::moe_route(here(), args); }
   void moe_experts(const ops::MoeExperts& args) override {
     wants_shared_memory_ = wants_shared_memory_ || cuda::experts_want_shared_memory(context_, args);
     cuda::moe_experts(here(), args);

@@ -54,7 +54,6 @@ void mla_prefill_attention(const Context& context, const ops::MlaPrefillAttentio
 bool attends_by_head(const Context& context, const ops::MlaPrefillAttention& args);
 
 // moe/
-void moe_route(const Context& context, const ops::MoeRoute& args);
 // Owns the packed weights; the table's matrices are read in stream order.
 Result<std::unique_ptr<ops::ExpertBank>> pack_experts(const Context& context, DeviceMemory* memory,
                                                       const ops::ExpertTable& table);

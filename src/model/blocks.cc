@@ -131,17 +131,15 @@ void mixture_of_experts(const BlockContext& context, const LayerWeights& w, Step
   Backend& be = context.backend;
   const ModelConfig& config = context.config;
   ops::linear(be, {.out_f32 = s.router_scores, .x = s.normed, .weight = w.router});
-  ops::moe_route(be, {.experts = s.experts,
-                      .weights = s.expert_weights,
-                      .scores = s.router_scores,
-                      .bias = w.router_bias,
-                      .scaling = static_cast<float>(config.routed_scaling),
-                      .mode = config.normalise_top_k ? ops::RouteWeights::normalised
-                                                     : ops::RouteWeights::as_they_are});
   ops::moe_experts(be, {.out = s.block_out,
-                        .x = s.normed,
                         .experts = s.experts,
                         .weights = s.expert_weights,
+                        .x = s.normed,
+                        .scores = s.router_scores,
+                        .bias = w.router_bias,
+                        .scaling = static_cast<float>(config.routed_scaling),
+                        .mode = config.normalise_top_k ? ops::RouteWeights::normalised
+                                                       : ops::RouteWeights::as_they_are,
                         .bank = w.experts.get(),
                         .activation = context.options.activation});
 }

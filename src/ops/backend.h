@@ -38,7 +38,6 @@ struct AbsorbQuery;
 struct ExpandValue;
 struct MlaAttention;
 struct MlaPrefillAttention;
-struct MoeRoute;
 struct MoeExperts;
 struct ExpertTable;
 class ExpertBank;
@@ -157,7 +156,6 @@ class Backend {
   // Whether it is the better form of attention for the chunks of this step. Where bytes must not
   // depend on how a prompt is cut, never.
   virtual bool attends_by_head(const ops::MlaPrefillAttention& /*args*/) const { return false; }
-  virtual void moe_route(const ops::MoeRoute& args) = 0;
   virtual void moe_experts(const ops::MoeExperts& args) = 0;
   virtual void gather_rows(const ops::GatherRows& args) = 0;
   virtual void open_step(const ops::OpenStep& args) = 0;

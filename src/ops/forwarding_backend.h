@@ -78,7 +78,6 @@ class ForwardingBackend : public Backend {
   bool attends_by_head(const ops::MlaPrefillAttention& args) const override {
     return to_.attends_by_head(args);
   }
-  void moe_route(const ops::MoeRoute& args) override { to_.moe_route(args); }
   void moe_experts(const ops::MoeExperts& args) override { to_.moe_experts(args); }
   void gather_rows(const ops::GatherRows& args) override { to_.gather_rows(args); }
   void open_step(const ops::OpenStep& args) override { to_.open_step(args); }

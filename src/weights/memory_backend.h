@@ -71,7 +71,6 @@ class MemoryBackend final : public Backend, private Memory {
   void expand_value(const ops::ExpandValue&) override { CHECK(false); }
   void mla_attention(const ops::MlaAttention&) override { CHECK(false); }
   void mla_prefill_attention(const ops::MlaPrefillAttention&) override { CHECK(false); }
-  void moe_route(const ops::MoeRoute&) override { CHECK(false); }
   void moe_experts(const ops::MoeExperts&) override { CHECK(false); }
   void gather_rows(const ops::GatherRows&) override { CHECK(false); }
   void open_step(const ops::OpenStep&) override { CHECK(false); }

@@ -30,6 +30,15 @@ struct HostArray {
   View<const T, Rank> view() const { return const_cast<HostArray*>(this)->view(); }
 };
 
+template <class T, int Rank>
+HostArray<T, Rank> rows_of(const HostArray<T, Rank>& from, int64_t begin, int64_t count) {
+  HostArray<T, Rank> out = from;
+  out.shape[0] = count;
+  const auto row = static_cast<int64_t>(from.values.size()) / from.shape[0];
+  out.values.assign(from.values.begin() + begin * row, from.values.begin() + (begin + count) * row);
+  return out;
+}
+
 // A copy in backend memory. Outputs start as poison (every byte 0xff: NaN in bf16 and float32), so
 // that a value that was not written shows.
 template <class T, int Rank>

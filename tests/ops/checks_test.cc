@@ -51,7 +51,6 @@ class CountingBackend final : public Backend {
   void expand_value(const ops::ExpandValue&) override { ++calls; }
   void mla_attention(const ops::MlaAttention&) override { ++calls; }
   void mla_prefill_attention(const ops::MlaPrefillAttention&) override { ++calls; }
-  void moe_route(const ops::MoeRoute&) override { ++calls; }
   void moe_experts(const ops::MoeExperts&) override { ++calls; }
   void gather_rows(const ops::GatherRows&) override { ++calls; }
   void open_step(const ops::OpenStep&) override { ++calls; }

@@ -34,15 +34,6 @@ class InvarianceTest : public OpTest {
 // Batch sizes around every blocking that a kernel may use.
 constexpr int64_t kBatches[] = {1, 2, 3, 4, 5, 8, 15, 16, 17, 33, 64, 65};
 
-template <class T, int Rank>
-HostArray<T, Rank> rows_of(const HostArray<T, Rank>& from, int64_t begin, int64_t count) {
-  HostArray<T, Rank> out = from;
-  out.shape[0] = count;
-  const auto row = static_cast<int64_t>(from.values.size()) / from.shape[0];
-  out.values.assign(from.values.begin() + begin * row, from.values.begin() + (begin + count) * row);
-  return out;
-}
-
 HostArray<float, 2> linear_of(Backend& backend, const HostArray<Bf16, 2>& x,
                               const HostWeight& weight, Activation activation) {
   const DeviceWeight weight_on = on(backend, weight);
@@ -183,15 +174,13 @@ void expect_same_bits_in_any_batch(Backend& first, Backend& batched, const MoeCa
     const auto experts = DeviceArray<int32_t, 2>::poisoned(backend, {n, c.top_k});
     const auto shares = DeviceArray<float, 2>::poisoned(backend, {n, c.top_k});
     const auto out = DeviceArray<Bf16, 2>::poisoned(backend, {n, c.hidden});
-    ops::moe_route(backend, {.experts = experts.view(),
-                             .weights = shares.view(),
-                             .scores = scores_on.constant(),
-                             .bias = bias.constant(),
-                             .scaling = 2.0F});
     ops::moe_experts(backend, {.out = out.view(),
+                               .experts = experts.view(),
+                               .weights = shares.view(),
                                .x = x_on.constant(),
-                               .experts = experts.constant(),
-                               .weights = shares.constant(),
+                               .scores = scores_on.constant(),
+                               .bias = bias.constant(),
+                               .scaling = 2.0F,
                                .bank = bank.get(),
                                .activation = c.activation});
     return out.download(backend);

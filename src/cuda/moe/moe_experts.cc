@@ -1,4 +1,4 @@
-// moe_experts: lists of tokens by expert, gate and up, down, weighted sum.
+// moe_experts: routing, lists of tokens by expert, gate and up, down, weighted sum.
 //
 // A handful of tokens takes two launches of their own; few take the decode kernels, which give a
 // row the same bits in any batch, 64 a turn; many take those that work on tiles of tokens. A
@@ -19,6 +19,7 @@
 #include "cuda/moe/expert_sum.h"
 #include "cuda/moe/few_experts.h"
 #include "cuda/moe/input_order.h"
+#include "cuda/moe/route.h"
 #include "cuda/tune/experts_plan.h"
 #include "cuda/tune/few_experts_plan.h"
 
@@ -320,18 +321,13 @@ bool experts_want_shared_memory(const Context& context, const ops::MoeExperts& a
 }
 
 void moe_experts(const Context& context, const ops::MoeExperts& args) {
+  route_tokens(context, args);
   const FewExpertsPlan few = plan_few(context, args);
   if (few.fits) return run_few(context, args, few);
   const ExpertsPlan plan = plan_many(context, args);
   if (plan.turn_tokens == 0) return run_prefill(context, args, plan);
   for (int64_t begin = 0; begin < args.x[0]; begin += plan.turn_tokens) {
-    const int64_t n = std::min(plan.turn_tokens, args.x[0] - begin);
-    ops::MoeExperts part = args;
-    part.out = args.out.rows(begin, n);
-    part.x = args.x.rows(begin, n);
-    part.experts = args.experts.rows(begin, n);
-    part.weights = args.weights.rows(begin, n);
-    run_decode(context, part, plan);
+    run_decode(context, args.rows(begin, std::min(plan.turn_tokens, args.x[0] - begin)), plan);
   }
 }
 

@@ -1,7 +1,7 @@
 #include "base/bytes.h"
 #include "cuda/common/launch.cuh"
 #include "cuda/common/reduce.cuh"
-#include "cuda/kernels.h"
+#include "cuda/moe/route.h"
 #include "cuda/ptx/grid_dependency.cuh"
 
 namespace quire::cuda {
@@ -82,7 +82,7 @@ __device__ int place_of(const Candidate* all, int n, int one) {
 // One token a block: each warp finds the best of its 128 experts in registers, then every one of
 // those counts how many are better. Grid n_tokens, 32 threads for each 128 experts, 6.5 KB of
 // shared memory. Moves 4 * n_experts bytes a token: bound by latency.
-__global__ __launch_bounds__(kWarpsMax* kWarpSize) void moe_route_kernel(
+__global__ __launch_bounds__(kWarpsMax* kWarpSize) void route_kernel(
     const __grid_constant__ Params p) {
   __shared__ Candidate found[kWarpsMax * kTopMax];  // [warps][top_k]
   __shared__ float probability[kTopMax];
@@ -137,7 +137,7 @@ __global__ __launch_bounds__(kWarpsMax* kWarpSize) void moe_route_kernel(
 
 }  // namespace
 
-void moe_route(const Context& context, const ops::MoeRoute& args) {
+void route_tokens(const Context& context, const ops::MoeExperts& args) {
   const int64_t n_warps = div_up(args.scores[1], kWarpExperts);
   CHECK(n_warps <= kWarpsMax && args.experts[1] <= kTopMax);
   const Params p{.experts = args.experts.data,
@@ -154,7 +154,7 @@ void moe_route(const Context& context, const ops::MoeRoute& args) {
   launch(context.stream,
          {.grid = static_cast<unsigned>(args.scores[0]),
           .threads = static_cast<unsigned>(n_warps * kWarpSize)},
-         moe_route_kernel, p);
+         route_kernel, p);
 }
 
 }  // namespace quire::cuda
