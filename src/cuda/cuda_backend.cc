@@ -58,11 +58,11 @@ class CudaFence final : public Fence {
   cudaEvent_t event_ = nullptr;
 };
 
-Buffer make_part_exchange(cuda::DeviceMemory* memory, cudaStream_t stream, int n_sms) {
-  const int64_t bytes = cuda::part_exchange_bytes(n_sms);
+// `bytes` of the device, each of them `value`.
+Buffer make_filled(cuda::DeviceMemory* memory, cudaStream_t stream, int64_t bytes, int value) {
   std::byte* data = memory->allocate(bytes);
   CUDA_MUST(data != nullptr ? cudaSuccess : cudaErrorMemoryAllocation);
-  CUDA_MUST(cudaMemsetAsync(data, 0xff, static_cast<size_t>(bytes), stream));
+  CUDA_MUST(cudaMemsetAsync(data, value, static_cast<size_t>(bytes), stream));
   return Buffer(memory, data, bytes);
 }
 
@@ -77,12 +77,16 @@ class CudaBackend final : public Backend {
         staging_(stream_.get()),
         blas_(&memory_, stream_.get()),
         recordings_(stream_.get()),
-        part_exchange_(make_part_exchange(&memory_, stream_.get(), n_sms)),
+        part_exchange_(
+            make_filled(&memory_, stream_.get(), cuda::part_exchange_bytes(n_sms), 0xff)),
+        arrived_(
+            make_filled(&memory_, stream_.get(), cuda::kArrived * int64_t{sizeof(int32_t)}, 0)),
         context_{.stream = stream_.get(),
                  .workspace = &workspace_,
                  .staging = &staging_,
                  .blas = &blas_,
                  .part_exchange = part_exchange_.data(),
+                 .arrived = reinterpret_cast<int32_t*>(arrived_.data()),
                  .n_sms = n_sms,
                  .deterministic = options.deterministic == Deterministic::yes} {}
 
@@ -202,6 +206,7 @@ class CudaBackend final : public Backend {
   cuda::Blas blas_;
   cuda::Recordings recordings_;
   Buffer part_exchange_;
+  Buffer arrived_;
   cuda::Context context_;
   bool wants_shared_memory_ = false;  // an op of what is recorded
 };

@@ -371,7 +371,7 @@ std::vector<MoeCase> moe_cases() {
   }
   // As many experts as make whole groups of tiles the pieces of a decode step, with few rows and
   // many.
-  for (const int64_t n_tokens : {9, 40, 64}) {
+  for (const int64_t n_tokens : {9, 30, 40, 64}) {
     out.push_back({n_tokens, 320, 256, 60, 8, int4, 32, Activation::bf16, 256, bf16});
     out.push_back({n_tokens, 320, 256, 60, 8, fp8, 0, Activation::bf16, 256, fp8});
     out.push_back({n_tokens, 320, 200, 60, 8, bf16, 0, Activation::bf16, 64, int4});

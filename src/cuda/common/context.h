@@ -13,6 +13,8 @@ namespace quire::cuda {
 
 class Blas;  // gemm/blas.h
 
+inline constexpr int64_t kArrived = 4096;  // counters: one more than experts
+
 struct Context {
   cudaStream_t stream;  // the one stream of all ops
   Workspace* workspace;
@@ -21,6 +23,7 @@ struct Context {
   // Where blocks of decode attention leave each other sums (mla_decode/part_exchange.cuh): of
   // part_exchange_bytes, every byte 0xff between ops.
   std::byte* part_exchange;
+  int32_t* arrived;    // [kArrived] (moe/arrivals.cuh), zero between ops
   int n_sms;           // multiprocessors
   bool deterministic;  // a row's bits must not depend on its batch (cuda_backend.h)
 };

@@ -2,6 +2,8 @@
 
 #include "base/bytes.h"
 #include "cuda/common/launch.cuh"
+#include "cuda/moe/arrivals.cuh"
+#include "cuda/moe/block_lists.cuh"
 #include "cuda/moe/expert_decode.h"
 #include "cuda/moe/expert_stream.cuh"
 #include "cuda/moe/warp_sums.cuh"
@@ -11,28 +13,36 @@ namespace quire::cuda {
 
 namespace {
 
-constexpr int kThreads = 256;
-constexpr int kWarps = kThreads / kWarpSize;
-constexpr int kBlocksPerSm = 2;
+constexpr int kWarps = kDecodeGrid.warps;
+constexpr int kThreads = kWarps * kWarpSize;
+constexpr int kBlocksPerSm = kDecodeGrid.blocks_per_sm;
 constexpr int kWideColumns = 4;  // of eight tokens, at once
 
 // The tokens of an expert.
 struct Work {
   const ExpertSide& side;
   const std::byte* weights;  // of the expert
-  const int32_t* pairs;      // null of the shared expert: every token
+  const uint16_t* pairs;     // null of the shared expert: every token
   int n_rows;
+  int active;  // or kSharedExpert
 };
 
 __device__ Work shared_work(const DecodeParams& p) {
-  return {p.shared, p.shared.weights.data, nullptr, p.n_tokens};
+  return {p.shared, p.shared.weights.data, nullptr, p.n_tokens, kSharedExpert};
 }
 
-__device__ Work routed_work(const DecodeParams& p, int active) {
-  const int expert = p.lists.active[active];
-  const int begin = p.lists.begin[expert];
-  return {p.routed, p.routed.weights.data + expert * p.routed.weights.expert_bytes,
-          p.lists.pairs + begin, p.lists.begin[expert + 1] - begin};
+__device__ Work routed_work(const DecodeParams& p, const BlockLists& lists, int active) {
+  return {p.routed, p.routed.weights.data + lists.active[active] * p.routed.weights.expert_bytes,
+          lists.pairs + lists.first_pair(active), lists.rows_of(active), active};
+}
+
+__device__ int gate_up_units(const DecodeParams& p, const BlockLists& lists) {
+  return p.gate_up.shared + lists.n_active * (p.gate_up.routed / p.unit);
+}
+
+// The scratch memory comes first.
+__device__ ListMaker<kThreads> list_maker(const DecodeParams& p, std::byte* memory) {
+  return {p, memory + making_bytes(p.routed.weights.n_experts, p.n_tokens * p.top_k), memory};
 }
 
 using SharedSums = WarpSums<kWarps, kWideColumns>;
@@ -106,16 +116,22 @@ __device__ void gate_up_format(const DecodeParams& p, const Work& work, int tile
 
 // A unit is one tile of the shared expert, or `unit` tiles of a routed one: 8 or 32 inner values of
 // all its tokens. Units go round the blocks, the shared expert's first: they are the longest.
-// Grid 2 blocks a multiprocessor, 256 threads, 16 KiB of shared memory. Each warp takes an eighth
-// of the inputs. Moves the weights once, and inputs once a unit: bound by memory.
+// Grid 2 blocks a multiprocessor, 256 threads, 22 KiB of shared memory for 64 tokens of Kimi K2.
+// Each warp takes an eighth of the inputs. Moves the weights once, and inputs once a unit: bound by
+// memory.
 __global__ __launch_bounds__(kThreads, kBlocksPerSm) void gate_up_kernel(
     const __grid_constant__ DecodeParams p) {
+  extern __shared__ __align__(16) std::byte memory[];
   __shared__ SharedSums sums;
+  __shared__ BlockLists lists;
+  ListMaker<kThreads> maker = list_maker(p, memory);
   wait_for_earlier_kernels();
   let_next_kernel_begin();
+  maker.make(p, lists);
+  __syncthreads();
   const int n_shared = p.shared.weights.n_groups * kGroupTiles;
   const int of_expert = p.routed.weights.n_groups * kGroupTiles / p.unit;
-  const int n_units = n_shared + p.lists.counts->n_active * of_expert;
+  const int n_units = gate_up_units(p, lists);
   const int n_blocks = static_cast<int>(gridDim.x);
   const int block = static_cast<int>(blockIdx.x);
   for (int round = 0; round * n_blocks < n_units; ++round) {
@@ -124,7 +140,7 @@ __global__ __launch_bounds__(kThreads, kBlocksPerSm) void gate_up_kernel(
     if (unit >= n_units) continue;
     const bool is_shared = unit < n_shared;
     const int routed = unit - n_shared;
-    const Work work = is_shared ? shared_work(p) : routed_work(p, routed / of_expert);
+    const Work work = is_shared ? shared_work(p) : routed_work(p, lists, routed / of_expert);
     const int tile = is_shared ? unit : routed % of_expert * p.unit;
     const int n_tiles = is_shared ? 1 : p.unit;
     switch (work.side.weights.format) {
@@ -138,13 +154,19 @@ __global__ __launch_bounds__(kThreads, kBlocksPerSm) void gate_up_kernel(
         gate_up_format<WeightFormat::int4_group>(p, work, tile, n_tiles, sums);
         break;
     }
+    if (p.arrived != nullptr && threadIdx.x == 0) arrive(p, work.active, n_tiles);
   }
 }
 
-// Tiles of an expert's down matrix, one warp: whole groups, or one tile. Waits for the kernel
-// ahead, which makes the inputs, when weights are under way.
+// Tiles of an expert's down matrix, one warp: whole groups, or one tile. Waits for the inputs when
+// weights are under way.
 template <WeightFormat kFormat>
-__device__ void down_tiles(const Work& work, int tile, int n_tiles) {
+__device__ void down_tiles(const DecodeParams& p, const Work& work, int tile, int n_tiles) {
+  const auto wait_for_input = [&] {
+    if (p.arrived == nullptr) return wait_for_earlier_kernels();
+    wait_for_arrivals(p, work.active,
+                      work.active == kSharedExpert ? p.gate_up.shared : p.gate_up.routed);
+  };
   const ExpertSide& side = work.side;
   const auto row_of = [&](int i) { return work.pairs == nullptr ? i : work.pairs[i]; };
   const int64_t group_bytes = int64_t{side.weights.n_steps} * kGroupTiles * kStepBytes<kFormat>;
@@ -155,14 +177,12 @@ __device__ void down_tiles(const Work& work, int tile, int n_tiles) {
                     .n_steps = side.weights.n_steps,
                     .n_groups = n_tiles / kGroupTiles};
   const auto write = [&](int at, const TileSum& acc, int2 rows) {
-    const int output = at * kTileRows + lane_of_thread() / 4;
-    float* to = side.partial + output;
+    if (at * kTileRows >= side.n_out) return;
+    Bf16* to = side.out + at * kTileRows + lane_of_thread() / 4 * 2;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int64_t row = i == 0 ? rows.x : rows.y;
-      if (row < 0) continue;
-      if (output < side.n_out) to[row * side.out_stride] = acc[i];
-      if (output + 8 < side.n_out) to[row * side.out_stride + 8] = acc[i + 2];
+      if (row >= 0) store_halves(to + row * side.out_stride, acc, i);
     }
   };
   if (work.n_rows <= 8) {
@@ -170,19 +190,21 @@ __device__ void down_tiles(const Work& work, int tile, int n_tiles) {
     const int2 rows{columns.row_of_sum(0, 0), columns.row_of_sum(0, 1)};
     if (n_tiles == 1) {
       TileSum acc = {};
-      wait_for_earlier_kernels();
+      wait_for_input();
       stream_tile<kFormat>(range, side.input, columns, acc);
       write(tile, acc, rows);
       return;
     }
-    const auto wait = [] { wait_for_earlier_kernels(); };
-    stream_groups<kFormat>(range, side.input, columns, wait, [&](int group, const auto& acc) {
+    stream_groups<kFormat>(range, side.input, columns, wait_for_input,
+                           [&](int group, const auto& acc) {
 #pragma unroll
-      for (int i = 0; i < kGroupTiles; ++i) write(tile + group * kGroupTiles + i, acc[i], rows);
-    });
+                             for (int i = 0; i < kGroupTiles; ++i) {
+                               write(tile + group * kGroupTiles + i, acc[i], rows);
+                             }
+                           });
     return;
   }
-  wait_for_earlier_kernels();
+  wait_for_input();
   for (int first = 0; first < work.n_rows; first += 8 * kWideColumns) {
     const TokenColumns<kWideColumns> columns(first, work.n_rows, row_of);
     for (int i = 0; i < n_tiles; ++i) {
@@ -199,67 +221,77 @@ __device__ void down_tiles(const Work& work, int tile, int n_tiles) {
   }
 }
 
-__device__ void down_any_format(const Work& work, int tile, int n_tiles) {
+__device__ void down_any_format(const DecodeParams& p, const Work& work, int tile, int n_tiles) {
   switch (work.side.weights.format) {
     case WeightFormat::bf16:
-      return down_tiles<WeightFormat::bf16>(work, tile, n_tiles);
+      return down_tiles<WeightFormat::bf16>(p, work, tile, n_tiles);
     case WeightFormat::fp8_block128:
-      return down_tiles<WeightFormat::fp8_block128>(work, tile, n_tiles);
+      return down_tiles<WeightFormat::fp8_block128>(p, work, tile, n_tiles);
     case WeightFormat::int4_group:
-      return down_tiles<WeightFormat::int4_group>(work, tile, n_tiles);
+      return down_tiles<WeightFormat::int4_group>(p, work, tile, n_tiles);
   }
 }
 
-// The groups of all active experts, one after another, are cut evenly among the warps of the grid:
-// a warp streams some groups of one expert, or of two. Tiles of the shared expert go to single
-// warps, from the last one down. The lists were there before the kernel ahead let this one begin,
-// so the first weights are read while it still runs. Grid 2 blocks a multiprocessor, 256 threads,
-// no shared memory. Moves the weights once: bound by memory.
+// The groups of all active experts, one after another, are cut among the warps of the grid: a warp
+// streams some groups of one expert, or of two. Tiles of the shared expert go to single warps. What
+// was chosen is there before the kernel ahead lets this one begin, so the first weights are read
+// while it still runs. Grid 2 blocks a multiprocessor, 256
+// threads, 6 KiB of shared memory for 64 tokens of Kimi K2. Moves the weights once: bound by
+// memory.
 __global__ __launch_bounds__(kThreads, kBlocksPerSm) void down_kernel(
     const __grid_constant__ DecodeParams p) {
+  extern __shared__ __align__(16) std::byte memory[];
+  __shared__ BlockLists lists;
   let_next_kernel_begin();
+  list_maker(p, memory).make(p, lists);
+  __syncthreads();
   const int n_warps = static_cast<int>(gridDim.x) * kWarps;
   const int warp = static_cast<int>(blockIdx.x) * kWarps + warp_of_thread();
   const int n_groups = p.routed.weights.n_groups;
-  const int64_t total = int64_t{p.lists.counts->n_active} * n_groups;
-  auto at = static_cast<int>(total * warp / n_warps);
-  const auto end = static_cast<int>(total * (warp + 1) / n_warps);
+  const int64_t total = int64_t{lists.n_active} * n_groups;
+  const auto shares = DownShares::of(total, gate_up_units(p, lists), p.lead, kWarps);
+  int at = shares.before(total, warp);
+  const int end = shares.before(total, warp + 1);
   while (at < end) {
     const int group = at % n_groups;
     const int n = min(end - at, n_groups - group);
-    down_any_format(routed_work(p, at / n_groups), group * kGroupTiles, n * kGroupTiles);
+    down_any_format(p, routed_work(p, lists, at / n_groups), group * kGroupTiles, n * kGroupTiles);
     at += n;
   }
   const int n_shared = p.shared.weights.n_groups * kGroupTiles;
-  for (int tile = n_warps - 1 - warp; tile < n_shared; tile += n_warps) {
-    down_any_format(shared_work(p), tile, 1);
+  for (int tile = warp; tile < n_shared; tile += n_warps) {
+    down_any_format(p, shared_work(p), tile, 1);
   }
   wait_for_earlier_kernels();
 }
 
 // Experts that can be active.
-int64_t active_max(const DecodeParams& p, int64_t n_pairs) {
-  return std::min(n_pairs, p.routed.weights.n_experts);
+int64_t active_max(const DecodeParams& p) {
+  return std::min(int64_t{p.n_tokens} * p.top_k, p.routed.weights.n_experts);
 }
 
-LaunchShape persistent(const Context& context, int64_t n_units) {
+LaunchShape persistent(const Context& context, const DecodeParams& p, int64_t n_units) {
+  const int64_t n_experts = p.routed.weights.n_experts;
+  const int64_t n_pairs = int64_t{p.n_tokens} * p.top_k;
+  // The lists' masks and values.
+  CHECK(p.n_tokens <= kListTokensMax && std::max(n_pairs, n_experts) <= UINT16_MAX);
   const int64_t blocks = std::min<int64_t>(n_units, kBlocksPerSm * context.n_sms);
-  return {.grid = dim3(static_cast<unsigned>(blocks)), .threads = kThreads};
+  return {.grid = dim3(static_cast<unsigned>(blocks)),
+          .threads = kThreads,
+          .shared_bytes = making_bytes(n_experts, n_pairs) + block_lists_bytes(n_experts, n_pairs)};
 }
 
 }  // namespace
 
-void launch_gate_up(const Context& context, DecodeParams params, int64_t n_pairs) {
-  const int64_t groups = active_max(params, n_pairs) * params.routed.weights.n_groups;
-  // Whole groups read an input once for four tiles; single tiles give a few experts enough blocks.
-  params.unit = groups >= kBlocksPerSm * context.n_sms ? kGroupTiles : 1;
+void launch_gate_up(const Context& context, const DecodeParams& params) {
   const int64_t n_units =
-      params.shared.weights.n_groups * int64_t{kGroupTiles} + groups * kGroupTiles / params.unit;
-  launch(context.stream, persistent(context, n_units), gate_up_kernel, params);
+      params.gate_up.shared + active_max(params) * params.gate_up.routed / params.unit;
+  launch(context.stream, persistent(context, params, n_units), gate_up_kernel, params);
 }
 
 void launch_down(const Context& context, const DecodeParams& params) {
-  launch(context.stream, persistent(context, kBlocksPerSm * context.n_sms), down_kernel, params);
+  launch(context.stream, persistent(context, params, kBlocksPerSm * context.n_sms), down_kernel,
+         params);
 }
 
 }  // namespace quire::cuda

@@ -125,8 +125,6 @@ __global__ __launch_bounds__(kThreadsMax) void list_kernel(const __grid_constant
   }
   __syncthreads();
   wait_for_earlier_kernels();
-  // Not before: blocks that came while the router's still stood beside them would have to live with
-  // the first-level cache that those had left (docs/kernels/experts.md).
   let_next_kernel_begin();
   uint16_t* mine = shared.counts + warp_of_thread() * p.n_experts;
   const uint32_t lower_lanes = (1U << lane_of_thread()) - 1;

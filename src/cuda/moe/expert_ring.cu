@@ -12,23 +12,22 @@ namespace quire::cuda {
 
 namespace {
 
-constexpr int kThreads = 128;
-constexpr int kBlocksPerSm = 3;
-constexpr int kWarps = kThreads / kWarpSize;
+constexpr int kWarps = kRingGrid.warps;
+constexpr int kThreads = kWarps * kWarpSize;
+constexpr int kBlocksPerSm = kRingGrid.blocks_per_sm;
 constexpr int kSumsAtOnce = 4;  // of a warp, through shared memory
 
 using SharedSums = WarpSums<kWarps, kSumsAtOnce>;
 
 constexpr int kRingsBytes = kWarps * kRingSlots * kChunkBytes;
 
-int64_t list_bytes(const DecodeParams& p) {
-  const int64_t n_experts = p.routed.weights.n_experts;
-  return (2 * n_experts + 1 + int64_t{p.n_tokens} * p.top_k) * int64_t{sizeof(uint16_t)};
-}
-
 // How often a tile of the shared expert is taken, each time for at most kWideRows tokens.
 __host__ __device__ inline int shared_turns(const DecodeParams& p) {
   return (p.n_tokens + kWideRows - 1) / kWideRows;
+}
+
+__device__ int gate_up_units(const DecodeParams& p, const BlockLists& lists) {
+  return p.gate_up.shared * shared_turns(p) + lists.n_active * (p.gate_up.routed / p.unit);
 }
 
 // Units go round the blocks. The shared expert's come first and go to blocks that have no more
@@ -41,7 +40,7 @@ struct GateUpUnits {
   int n_units;
   int at;  // of the block's next unit, or past the end
 
-  __device__ static GateUpUnits of(const DecodeParams& p, const ListsInShared& lists) {
+  __device__ static GateUpUnits of(const DecodeParams& p, const BlockLists& lists) {
     const int turns = shared_turns(p);
     const int n_shared = p.shared.weights.n_groups * kGroupTiles * turns;
     const int of_expert = p.routed.weights.n_groups * kGroupTiles / p.unit;
@@ -72,7 +71,7 @@ struct GateUpUnits {
 // What the warps of a block have of an item of gate and up: a quarter of its steps each.
 struct GateUpItem {
   const DecodeParams& p;
-  const ListsInShared& lists;
+  const BlockLists& lists;
   const Item& item;
   const ExpertSide& side;
 
@@ -87,6 +86,18 @@ struct GateUpItem {
             [&](int i) { return item.active == kSharedExpert ? i : pair(i) / p.top_k; }};
   }
 };
+
+// How much of an item counts as done when a warp has written its part of it.
+__device__ inline int item_count(const Item& item) {
+  return item.n_groups > 0 ? item.n_groups * kGroupTiles : 1;
+}
+
+// What gate and up count up to.
+__device__ inline int all_arrived(const DecodeParams& p, const Item& item) {
+  return kWarps * (item.active == kSharedExpert
+                       ? p.gate_up.shared * shared_turns(p)
+                       : p.gate_up.routed * ((item.n_rows + kWideRows - 1) / kWideRows));
+}
 
 // gate and up: the warps' sums become inner values. Item by item the sums are taken in turns, so
 // that one barrier is enough.
@@ -160,9 +171,10 @@ __global__ __launch_bounds__(kThreads, kBlocksPerSm) void ring_gate_up_kernel(
   __shared__ BlockState<GateUpUnits, kWarps> block;
   auto* sums = reinterpret_cast<SharedSums*>(memory + kRingsBytes);
   block.begin(p);
+  ListMaker<kThreads> lists(p, reinterpret_cast<std::byte*>(sums + 2), memory);
   wait_for_earlier_kernels();
   let_next_kernel_begin();
-  block.lists.copy(p, reinterpret_cast<uint16_t*>(sums + 2));
+  lists.make(p, block.lists);
   __syncthreads();
   const int warp = warp_of_thread();
   if (lane_of_thread() == 0) block.warps[warp].begin(GateUpUnits::of(p, block.lists));
@@ -174,12 +186,18 @@ __global__ __launch_bounds__(kThreads, kBlocksPerSm) void ring_gate_up_kernel(
                         item.active == kSharedExpert ? params.shared : params.routed};
     switch (it.side.weights.format) {
       case WeightFormat::bf16:
-        return gate_up_item<WeightFormat::bf16>(it, block.ring(memory), finish);
+        gate_up_item<WeightFormat::bf16>(it, block.ring(memory), finish);
+        break;
       case WeightFormat::fp8_block128:
-        return gate_up_item<WeightFormat::fp8_block128>(it, block.ring(memory), finish);
+        gate_up_item<WeightFormat::fp8_block128>(it, block.ring(memory), finish);
+        break;
       case WeightFormat::int4_group:
-        return gate_up_item<WeightFormat::int4_group>(it, block.ring(memory), finish);
+        gate_up_item<WeightFormat::int4_group>(it, block.ring(memory), finish);
+        break;
     }
+    if (params.arrived == nullptr) return;
+    __syncwarp();
+    if (lane_of_thread() == 0) arrive(params, item.active, item_count(item));
   });
 }
 
@@ -191,14 +209,14 @@ struct DownUnits {
   int shared_at, shared_end;
 
   // A tile of the shared expert takes as long as a group.
-  __device__ static DownUnits of(const DecodeParams& p, const ListsInShared& lists) {
-    const int n_warps = static_cast<int>(gridDim.x) * kWarps;
+  __device__ static DownUnits of(const DecodeParams& p, const BlockLists& lists) {
     const int warp = static_cast<int>(blockIdx.x) * kWarps + warp_of_thread();
     const int n_groups = p.routed.weights.n_groups;
     const int turns = shared_turns(p);
     const int64_t n_shared = int64_t{p.shared.weights.n_groups} * kGroupTiles * turns;
     const int64_t total = int64_t{lists.n_active} * n_groups + n_shared;
-    const auto share = [&](int64_t n, int i) { return static_cast<int>(n * i / n_warps); };
+    const auto shares = DownShares::of(total, gate_up_units(p, lists), p.lead, kWarps);
+    const auto share = [&](int64_t n, int i) { return shares.before(n, i); };
     DownUnits out{n_groups, turns, 0, 0, share(n_shared, warp), share(n_shared, warp + 1)};
     out.at = share(total, warp) - out.shared_at;
     out.end = share(total, warp + 1) - out.shared_end;
@@ -224,43 +242,42 @@ template <int kColumns>
 class PartialColumns {
  public:
   __device__ PartialColumns(const ExpertSide& side, const RowColumns<kColumns>& columns)
-      : n_out_(side.n_out - lane_of_thread() / 4) {
+      : n_out_(side.n_out) {
 #pragma unroll
     for (int c = 0; c < kColumns; ++c) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int64_t row = columns.row_of_sum(c, i);
         to_[c][i] = columns.has_sum(c, i)
-                        ? side.partial + row * side.out_stride + lane_of_thread() / 4
+                        ? side.out + row * side.out_stride + lane_of_thread() / 4 * 2
                         : nullptr;
       }
     }
   }
   __device__ __forceinline__ void write(int c, int tile, const TileSum& acc) const {
     const int output = tile * kTileRows;
+    if (output >= n_out_) return;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      if (to_[c][i] == nullptr) continue;
-      if (output < n_out_) to_[c][i][output] = acc[i];
-      if (output + 8 < n_out_) to_[c][i][output + 8] = acc[i + 2];
+      if (to_[c][i] != nullptr) store_halves(to_[c][i] + output, acc, i);
     }
   }
 
  private:
   int n_out_;
-  float* to_[kColumns][2];
+  Bf16* to_[kColumns][2];
 };
 
 // Groups of 256 inputs, which stay in registers.
 constexpr int kHeldSteps = 256 / kStepInputs<kInt4>;
 
 template <int kColumns>
-__device__ RowColumns<kColumns> down_columns(const ListsInShared& lists, const Item& item) {
+__device__ RowColumns<kColumns> down_columns(const BlockLists& lists, const Item& item) {
   return {item.first, item.n_rows,
           [&](int i) { return item.active == kSharedExpert ? i : lists.pairs[item.pairs + i]; }};
 }
 
-__device__ void down_groups(const ExpertSide& side, const ListsInShared& lists, const Item& item,
+__device__ void down_groups(const ExpertSide& side, const BlockLists& lists, const Item& item,
                             WeightRing ring) {
   const RowColumns<1> columns = down_columns<1>(lists, item);
   const LaneInput<kInt4, 1> input(side.input, columns);
@@ -295,7 +312,7 @@ __device__ void down_groups(const ExpertSide& side, const ListsInShared& lists, 
 }
 
 template <WeightFormat kFormat>
-__device__ void down_item(const ExpertSide& side, const ListsInShared& lists, const Item& item,
+__device__ void down_item(const ExpertSide& side, const BlockLists& lists, const Item& item,
                           WeightRing ring) {
   const int n_steps = side.weights.n_steps;
   if (item.n_rows > kNarrowRows) {
@@ -319,16 +336,16 @@ __device__ void down_item(const ExpertSide& side, const ListsInShared& lists, co
 }
 
 // The groups of all active experts and the tiles of the shared one, one after another, are cut
-// evenly among the warps of the grid. The lists were there before the kernel ahead let this one
-// begin, so weights are brought while it still runs. Grid 3 blocks a multiprocessor, 128 threads,
-// 39 KiB of shared memory. Moves the weights once: bound by memory.
+// among the warps of the grid. What was chosen is there before the kernel ahead lets this
+// one begin, so weights are brought while it still runs. Grid 3 blocks a multiprocessor, 128
+// threads, 39 KiB of shared memory. Moves the weights once: bound by memory.
 __global__ __launch_bounds__(kThreads, kBlocksPerSm) void ring_down_kernel(
     const __grid_constant__ DecodeParams p) {
   extern __shared__ __align__(128) std::byte memory[];
   __shared__ BlockState<DownUnits, kWarps> block;
   block.begin(p);
   let_next_kernel_begin();
-  block.lists.copy(p, reinterpret_cast<uint16_t*>(memory + kRingsBytes));
+  ListMaker<kThreads>(p, memory + kRingsBytes, memory).make(p, block.lists);
   __syncthreads();
   if (lane_of_thread() == 0) {
     block.warps[warp_of_thread()].begin(DownUnits::of(p, block.lists));
@@ -336,9 +353,13 @@ __global__ __launch_bounds__(kThreads, kBlocksPerSm) void ring_down_kernel(
   __syncwarp();
   bool has_waited = false;
   each_item(block, memory, 0, 1, [&](const Item& item) {
-    if (!has_waited) wait_for_earlier_kernels();
-    has_waited = true;
     const DecodeParams& params = block.params;
+    if (params.arrived != nullptr) {
+      wait_for_arrivals(params, item.active, all_arrived(params, item));
+    } else if (!has_waited) {
+      wait_for_earlier_kernels();
+      has_waited = true;
+    }
     const ExpertSide& side = item.active == kSharedExpert ? params.shared : params.routed;
     switch (side.weights.format) {
       case WeightFormat::bf16:
@@ -353,41 +374,39 @@ __global__ __launch_bounds__(kThreads, kBlocksPerSm) void ring_down_kernel(
 }
 
 // Experts that can be active.
-int64_t active_max(const DecodeParams& p, int64_t n_pairs) {
-  return std::min(n_pairs, p.routed.weights.n_experts);
+int64_t active_max(const DecodeParams& p) {
+  return std::min(int64_t{p.n_tokens} * p.top_k, p.routed.weights.n_experts);
 }
 
+// `shared_bytes` beside the rings and the lists.
 void launch_persistent(const Context& context, int64_t n_units, int64_t shared_bytes,
                        void (*kernel)(DecodeParams), const DecodeParams& params) {
+  const int64_t n_experts = params.routed.weights.n_experts;
+  const int64_t n_pairs = int64_t{params.n_tokens} * params.top_k;
+  // The lists' masks and values.
+  CHECK(params.n_tokens <= kListTokensMax && std::max(n_pairs, n_experts) <= UINT16_MAX);
+  CHECK(making_bytes(n_experts, n_pairs) <= kRingsBytes);
   CUDA_MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                  cudaSharedmemCarveoutMaxShared));
   const int64_t blocks = std::min<int64_t>(n_units, kBlocksPerSm * context.n_sms);
   launch(context.stream,
          {.grid = dim3(static_cast<unsigned>(blocks)),
           .threads = kThreads,
-          .shared_bytes = shared_bytes},
+          .shared_bytes = kRingsBytes + shared_bytes + block_lists_bytes(n_experts, n_pairs)},
          kernel, params);
 }
 
 }  // namespace
 
-void launch_ring_gate_up(const Context& context, DecodeParams params, int64_t n_pairs) {
+void launch_ring_gate_up(const Context& context, const DecodeParams& params) {
   CHECK(params.routed.weights.format == kInt4);
-  CHECK(std::max(n_pairs, params.routed.weights.n_experts) <= UINT16_MAX);  // the lists' values
-  const int64_t groups = active_max(params, n_pairs) * params.routed.weights.n_groups;
-  // Whole groups read an input once for four tiles; single tiles give a few experts enough blocks.
-  params.unit = groups >= kBlocksPerSm * context.n_sms ? kGroupTiles : 1;
-  const int64_t n_units =
-      int64_t{params.shared.weights.n_groups} * kGroupTiles * shared_turns(params) +
-      groups * kGroupTiles / params.unit;
-  launch_persistent(context, n_units,
-                    kRingsBytes + 2 * int64_t{sizeof(SharedSums)} + list_bytes(params),
-                    ring_gate_up_kernel, params);
+  const int64_t n_units = int64_t{params.gate_up.shared} * shared_turns(params) +
+                          active_max(params) * params.gate_up.routed / params.unit;
+  launch_persistent(context, n_units, 2 * int64_t{sizeof(SharedSums)}, ring_gate_up_kernel, params);
 }
 
 void launch_ring_down(const Context& context, const DecodeParams& params) {
-  launch_persistent(context, kBlocksPerSm * context.n_sms, kRingsBytes + list_bytes(params),
-                    ring_down_kernel, params);
+  launch_persistent(context, kBlocksPerSm * context.n_sms, 0, ring_down_kernel, params);
 }
 
 }  // namespace quire::cuda

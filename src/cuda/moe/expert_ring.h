@@ -9,9 +9,10 @@
 
 namespace quire::cuda {
 
-// In this order, with nothing between them but what rounds the second's input: the second reads the
-// lists before it waits for the kernel ahead of it.
-void launch_ring_gate_up(const Context& context, DecodeParams params, int64_t n_pairs);
+inline constexpr DecodeGrid kRingGrid{.blocks_per_sm = 3, .warps = 4};
+
+// In this order, with nothing between them but what rounds the second's input.
+void launch_ring_gate_up(const Context& context, const DecodeParams& params);
 void launch_ring_down(const Context& context, const DecodeParams& params);
 
 }  // namespace quire::cuda

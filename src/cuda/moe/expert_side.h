@@ -23,8 +23,8 @@ struct ExpertSide {
   ExpertInput input;
   int n_out;           // of one of gate and up; of down
   int64_t out_stride;  // elements between rows of what follows
-  Bf16* out;           // gate and up: bf16(silu(gate) * up), zero from n_out to out_stride; or null
-  float* partial;      // down, before the weighted sum; or null
+  // gate and up: bf16(silu(gate) * up), zero from n_out to out_stride; down: the products, rounded.
+  Bf16* out;
 };
 
 }  // namespace quire::cuda

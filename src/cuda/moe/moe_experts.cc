@@ -1,4 +1,5 @@
-// moe_experts: routing, lists of tokens by expert, gate and up, down, weighted sum.
+// moe_experts: routing, gate and up, down, weighted sum; for many tokens lists of tokens by expert,
+// too.
 //
 // A handful of tokens takes two launches of their own; few take the decode kernels, which give a
 // row the same bits in any batch, 64 a turn; many take those that work on tiles of tokens. A
@@ -6,6 +7,7 @@
 #include "cuda/moe/moe_experts.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/bytes.h"
 #include "cuda/common/cuda_must.h"
@@ -26,6 +28,9 @@
 namespace quire::cuda {
 
 namespace {
+
+// Of what a warp of down could do while a unit of gate and up is done, what it does.
+constexpr double kLead = 0.85;
 
 constexpr int64_t kVector = 8;  // inputs of a row that are read at once
 
@@ -95,12 +100,11 @@ ExpertInput input_of(const Context& context, const View<const Bf16, 2>& x, Activ
   return out;
 }
 
-// Both kinds of expert of a call, room for their lists, and their first input. Begins the
-// workspace, with `more_bytes` left for partial sums.
+// Both kinds of expert of a call, and their first input. Begins the workspace, with `more_bytes`
+// left for lists and partial sums.
 struct Mixture {
   Kind routed, shared;
   View<const Bf16, 2> x;
-  ExpertLists lists;
 };
 
 Mixture begin_mixture(const Context& context, const ops::MoeExperts& args, const ExpertsPlan& plan,
@@ -108,20 +112,15 @@ Mixture begin_mixture(const Context& context, const ops::MoeExperts& args, const
   const auto& bank = static_cast<const DeviceExpertBank&>(*args.bank);
   const ops::ExpertShape& shape = bank.shape();
   const int64_t n_shared = shape.shared_inner > 0 ? args.x[0] : 0;
-  const ListSizes sizes{.n_pairs = args.experts.size(),
-                        .n_experts = shape.n_experts,
-                        .tile_tokens = plan.tile_tokens};
-  Mixture m{.routed = kind_of(args, bank.routed(), sizes.n_pairs, shape.inner, plan),
+  Mixture m{.routed = kind_of(args, bank.routed(), args.experts.size(), shape.inner, plan),
             .shared = kind_of(args, bank.shared(), n_shared, shape.shared_inner, plan),
-            .x = {},
-            .lists = {}};
+            .x = {}};
   Workspace& workspace = *context.workspace;
   const bool is_rounded = m.routed.activation == Activation::fp8_group128 ||
                           m.shared.activation == Activation::fp8_group128;
   workspace.begin(bytes_of(m.routed) + bytes_of(m.shared) +
                   (is_rounded ? quantised_bytes(args.x[0], m.routed.hidden) : 0) +
-                  Workspace::bytes_of<Bf16>(args.x[0] * m.routed.hidden) + lists_bytes(sizes) +
-                  more_bytes);
+                  Workspace::bytes_of<Bf16>(args.x[0] * m.routed.hidden) + more_bytes);
   for (Kind* kind : {&m.routed, &m.shared}) {
     kind->gated = workspace.take<Bf16>(kind->n_rows * kind->inner);
   }
@@ -133,7 +132,6 @@ Mixture begin_mixture(const Context& context, const ops::MoeExperts& args, const
     order_inputs(context, x, args.x);
     m.x = x;
   }
-  m.lists = take_lists(context, sizes);
   return m;
 }
 
@@ -147,8 +145,7 @@ ExpertSide gate_up_side(const Kind& kind, const ExpertInput& input) {
           .input = input,
           .n_out = static_cast<int>(kind.inner),
           .out_stride = kind.inner,
-          .out = kind.gated,
-          .partial = nullptr};
+          .out = kind.gated};
 }
 
 // The input is rounded once for both.
@@ -166,50 +163,71 @@ ExpertSide down_side(const Context& context, const ops::MoeExperts& args, const 
   return {.weights = kind.weights.down,
           .input = input_of(context, gated, kind.activation),
           .n_out = static_cast<int>(args.x[1]),
-          .out_stride = round_up(args.x[1], kVector),
-          .out = nullptr,
-          .partial = nullptr};
+          .out_stride = round_up(args.x[1], kTileRows),
+          .out = nullptr};
 }
 
-void list_experts(const Context& context, const ops::MoeExperts& args, const Mixture& m) {
-  const auto& bank = static_cast<const DeviceExpertBank&>(*args.bank);
-  list_experts(context, args.experts, bank.shape().n_experts, m.lists);
+// What a unit of gate and up is, and how far ahead of the others down's first blocks are.
+void cut_gate_up(const Context& context, const Mixture& m, const ExpertsPlan& plan,
+                 DecodeParams* params) {
+  const PackedMatrix& routed = m.routed.weights.gate_up;
+  const int64_t n_groups = std::min(m.routed.n_rows, routed.n_experts) * routed.n_groups;
+  const DecodeGrid grid = plan.by_ring ? kRingGrid : kDecodeGrid;
+  // Whole groups read an input once for four tiles; single tiles give a few experts enough blocks.
+  params->unit = n_groups >= int64_t{grid.blocks_per_sm} * context.n_sms ? kGroupTiles : 1;
+  params->gate_up = {
+      .routed = routed.n_groups * kGroupTiles,
+      .shared = m.shared.n_rows > 0 ? m.shared.weights.gate_up.n_groups * kGroupTiles : 0};
+  const bool is_rounded = m.routed.activation == Activation::fp8_group128 ||
+                          m.shared.activation == Activation::fp8_group128;
+  if (is_rounded) return;  // another kernel stands between gate and up and down
+  params->arrived = context.arrived;
+  CHECK(routed.n_experts < kArrived);
+  const double unit_steps = static_cast<double>(routed.n_steps) * params->unit / grid.warps;
+  const double group_steps = m.routed.weights.down.n_steps * double{kGroupTiles};
+  params->lead = static_cast<int>(std::lround(kLead * unit_steps / group_steps));
 }
 
 void run_decode(const Context& context, const ops::MoeExperts& args, const ExpertsPlan& plan) {
   const int64_t n_pairs = args.experts.size();
-  const int64_t hidden = round_up(args.x[1], kVector);
-  const auto partial_bytes = Workspace::bytes_of<float>((n_pairs + args.x[0]) * hidden);
-  const Mixture m = begin_mixture(context, args, plan, partial_bytes);
-  list_experts(context, args, m);
-  auto* partial = context.workspace->take<float>((n_pairs + args.x[0]) * hidden);
+  const int64_t hidden = round_up(args.x[1], kTileRows);
+  const int64_t n_partial = (n_pairs + args.x[0]) * hidden;
+  const Mixture m = begin_mixture(context, args, plan, Workspace::bytes_of<Bf16>(n_partial));
+  auto* partial = context.workspace->take<Bf16>(n_partial);
   const Sides gate_up = gate_up_sides(context, m);
   DecodeParams params{.routed = gate_up.routed,
                       .shared = gate_up.shared,
-                      .lists = m.lists,
+                      .experts = args.experts.data,
+                      .experts_stride = args.experts.stride[0],
                       .n_tokens = static_cast<int>(args.x[0]),
                       .top_k = static_cast<int>(args.experts[1]),
-                      .unit = 0};
+                      .unit = 1,
+                      .gate_up = {},
+                      .lead = 0,
+                      .arrived = nullptr};
+  cut_gate_up(context, m, plan, &params);
   if (plan.by_ring) {
-    launch_ring_gate_up(context, params, n_pairs);
+    launch_ring_gate_up(context, params);
   } else {
-    launch_gate_up(context, params, n_pairs);
+    launch_gate_up(context, params);
   }
   params.routed = down_side(context, args, m.routed);
   params.shared = down_side(context, args, m.shared);
-  params.routed.partial = partial;
-  params.shared.partial = partial + n_pairs * hidden;
+  params.routed.out = partial;
+  params.shared.out = partial + n_pairs * hidden;
   if (plan.by_ring) {
     launch_ring_down(context, params);
   } else {
     launch_down(context, params);
   }
-  sum_experts(context,
-              ExpertSum<float>{.out = args.out,
-                               .routed = partial,
-                               .shared = m.shared.n_rows > 0 ? params.shared.partial : nullptr,
-                               .stride = hidden,
-                               .weights = args.weights});
+  sum_experts(context, {.out = args.out,
+                        .routed = partial,
+                        .shared = m.shared.n_rows > 0 ? params.shared.out : nullptr,
+                        .stride = hidden,
+                        .weights = args.weights,
+                        .order = SumOrder::tiles,
+                        .arrived = params.arrived,
+                        .n_arrived = static_cast<int>(m.routed.weights.gate_up.n_experts) + 1});
 }
 
 BatchBits batch_bits(const Context& context) {
@@ -270,14 +288,18 @@ void run_prefill(const Context& context, const ops::MoeExperts& args, const Expe
   const int64_t stride = plan.blocks * kPromptBlockRows;
   // Kernels count 16 bytes in 32 bits.
   CHECK(n_pairs * std::max(stride, round_up(args.x[1], kInputStep)) / kVector <= INT32_MAX);
-  const Mixture m =
-      begin_mixture(context, args, plan, round_up(plan.partial_bytes, kBufferAlignment));
-  list_experts(context, args, m);
+  const int64_t n_experts = static_cast<const DeviceExpertBank&>(*args.bank).shape().n_experts;
+  const ListSizes sizes{
+      .n_pairs = n_pairs, .n_experts = n_experts, .tile_tokens = plan.tile_tokens};
+  const Mixture m = begin_mixture(
+      context, args, plan, lists_bytes(sizes) + round_up(plan.partial_bytes, kBufferAlignment));
+  const ExpertLists lists = take_lists(context, sizes);
+  list_experts(context, args.experts, n_experts, lists);
   auto* partial = context.workspace->take<Bf16>((n_pairs + args.x[0]) * stride);
   const Sides gate_up = gate_up_sides(context, m);
   PrefillParams params{.routed = gate_up.routed,
                        .shared = gate_up.shared,
-                       .lists = m.lists,
+                       .lists = lists,
                        .n_tokens = static_cast<int>(args.x[0]),
                        .top_k = static_cast<int>(args.experts[1]),
                        .first_block = 0,
@@ -295,12 +317,12 @@ void run_prefill(const Context& context, const ops::MoeExperts& args, const Expe
     params.n_blocks = static_cast<int>(std::min(plan.blocks, plan.n_blocks - first));
     launch_down_tiles(context, params);
     const int64_t begin = first * kPromptBlockRows;
-    sum_experts(context,
-                ExpertSum<Bf16>{.out = args.out.columns(begin, std::min(stride, args.x[1] - begin)),
-                                .routed = partial,
-                                .shared = m.shared.n_rows > 0 ? params.shared.out : nullptr,
-                                .stride = stride,
-                                .weights = args.weights});
+    sum_experts(context, {.out = args.out.columns(begin, std::min(stride, args.x[1] - begin)),
+                          .routed = partial,
+                          .shared = m.shared.n_rows > 0 ? params.shared.out : nullptr,
+                          .stride = stride,
+                          .weights = args.weights,
+                          .order = SumOrder::plain});
   }
 }
 
@@ -321,10 +343,14 @@ bool experts_want_shared_memory(const Context& context, const ops::MoeExperts& a
 }
 
 void moe_experts(const Context& context, const ops::MoeExperts& args) {
-  route_tokens(context, args);
   const FewExpertsPlan few = plan_few(context, args);
-  if (few.fits) return run_few(context, args, few);
   const ExpertsPlan plan = plan_many(context, args);
+  // By registers gate and up live by the first-level cache: beside blocks of the router's they
+  // would have to live with the one that those had left (docs/kernels/experts.md).
+  const bool by_registers = !few.fits && plan.turn_tokens > 0 && !plan.by_ring;
+  route_tokens(context, args,
+               by_registers ? NextKernel::behind_earlier : NextKernel::beside_earlier);
+  if (few.fits) return run_few(context, args, few);
   if (plan.turn_tokens == 0) return run_prefill(context, args, plan);
   for (int64_t begin = 0; begin < args.x[0]; begin += plan.turn_tokens) {
     run_decode(context, args.rows(begin, std::min(plan.turn_tokens, args.x[0] - begin)), plan);

@@ -1,7 +1,8 @@
 // What the blocks and warps of expert_ring.h's kernels work on, one item after another.
 #pragma once
 
-#include "cuda/moe/expert_decode.h"
+#include "cuda/moe/arrivals.cuh"
+#include "cuda/moe/block_lists.cuh"
 #include "cuda/moe/weight_ring.cuh"
 
 namespace quire::cuda {
@@ -9,44 +10,6 @@ namespace quire::cuda {
 inline constexpr int kNarrowRows = 8;  // of an expert, against four tiles at once
 inline constexpr int kWideColumns = 4;
 inline constexpr int kWideRows = 8 * kWideColumns;  // against one tile at once
-inline constexpr int kSharedExpert = -1;
-
-// An ExpertLists in shared memory.
-struct ListsInShared {
-  uint16_t* begin;
-  uint16_t* active;
-  uint16_t* pairs;
-  int n_active;
-
-  // By all threads of a block; it is there behind a __syncthreads().
-  __device__ void copy(const DecodeParams& p, uint16_t* memory) {
-    const int n_experts = static_cast<int>(p.routed.weights.n_experts);
-    const int n_pairs = p.n_tokens * p.top_k;
-    const int n = __ldcg(&p.lists.counts->n_active);
-    uint16_t* const to_active = memory + n_experts + 1;
-    uint16_t* const to_pairs = to_active + n_experts;
-    const auto n_threads = static_cast<int>(blockDim.x);
-    for (int i = static_cast<int>(threadIdx.x); i <= n_experts; i += n_threads) {
-      memory[i] = static_cast<uint16_t>(__ldcg(p.lists.begin + i));
-    }
-    for (int i = static_cast<int>(threadIdx.x); i < n_pairs; i += n_threads) {
-      to_pairs[i] = static_cast<uint16_t>(__ldcg(p.lists.pairs + i));
-    }
-    for (int i = static_cast<int>(threadIdx.x); i < n; i += n_threads) {
-      to_active[i] = static_cast<uint16_t>(__ldcg(p.lists.active + i));
-    }
-    if (threadIdx.x == 0) {
-      begin = memory;
-      active = to_active;
-      pairs = to_pairs;
-      n_active = n;
-    }
-  }
-  __device__ int first_pair(int of_active) const { return begin[active[of_active]]; }
-  __device__ int rows_of(int of_active) const {
-    return begin[active[of_active] + 1] - first_pair(of_active);
-  }
-};
 
 // Neighbouring tiles of an expert, for all its rows; of the shared one, a tile for some rows.
 struct Unit {
@@ -74,7 +37,7 @@ class Items {
   __device__ explicit Items(const Units& units)
       : units_(units), unit_{}, n_rows_(0), tile_(0), first_(0) {}
 
-  __device__ bool next(const DecodeParams& p, const ListsInShared& lists, Item* item) {
+  __device__ bool next(const DecodeParams& p, const BlockLists& lists, Item* item) {
     if (tile_ >= unit_.n_tiles) {
       if (!units_.next(&unit_)) return false;
       tile_ = 0;
@@ -138,7 +101,7 @@ template <class Units, int kWarps>
 struct BlockState {
   DecodeParams params;  // here they are loaded where they are needed, and take no registers
   WarpState<Units> warps[kWarps];
-  ListsInShared lists;
+  BlockLists lists;
 
   __device__ WeightRing ring(std::byte* slots) {
     const int warp = warp_of_thread();

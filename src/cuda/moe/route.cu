@@ -25,6 +25,7 @@ struct Params {
   int top_k;
   float scaling;
   ops::RouteWeights mode;
+  NextKernel next;
 };
 
 // One that may be chosen. No expert has rank 0: it stands for none.
@@ -86,7 +87,7 @@ __global__ __launch_bounds__(kWarpsMax* kWarpSize) void route_kernel(
     const __grid_constant__ Params p) {
   __shared__ Candidate found[kWarpsMax * kTopMax];  // [warps][top_k]
   __shared__ float probability[kTopMax];
-  let_next_kernel_begin();
+  if (p.next == NextKernel::beside_earlier) let_next_kernel_begin();
   const int64_t token = blockIdx.x;
   const int thread = static_cast<int>(threadIdx.x);
   const float* scores = p.scores + token * p.scores_stride;
@@ -98,6 +99,7 @@ __global__ __launch_bounds__(kWarpsMax* kWarpSize) void route_kernel(
     bias[i] = own[i].expert < p.n_experts ? p.bias[own[i].expert] : 0;
   }
   wait_for_earlier_kernels();
+  if (p.next == NextKernel::behind_earlier) let_next_kernel_begin();
   bool found_nan = false;
 #pragma unroll
   for (int i = 0; i < kLaneExperts; ++i) {
@@ -137,7 +139,7 @@ __global__ __launch_bounds__(kWarpsMax* kWarpSize) void route_kernel(
 
 }  // namespace
 
-void route_tokens(const Context& context, const ops::MoeExperts& args) {
+void route_tokens(const Context& context, const ops::MoeExperts& args, NextKernel next) {
   const int64_t n_warps = div_up(args.scores[1], kWarpExperts);
   CHECK(n_warps <= kWarpsMax && args.experts[1] <= kTopMax);
   const Params p{.experts = args.experts.data,
@@ -150,7 +152,8 @@ void route_tokens(const Context& context, const ops::MoeExperts& args) {
                  .n_experts = static_cast<int>(args.scores[1]),
                  .top_k = static_cast<int>(args.experts[1]),
                  .scaling = args.scaling,
-                 .mode = args.mode};
+                 .mode = args.mode,
+                 .next = next};
   launch(context.stream,
          {.grid = static_cast<unsigned>(args.scores[0]),
           .threads = static_cast<unsigned>(n_warps * kWarpSize)},

@@ -7,7 +7,10 @@
 
 namespace quire::cuda {
 
+// Where the next kernel may begin: beside kernels ahead of this one, or when they are done.
+enum class NextKernel : uint8_t { beside_earlier, behind_earlier };
+
 // Writes args.experts and args.weights.
-void route_tokens(const Context& context, const ops::MoeExperts& args);
+void route_tokens(const Context& context, const ops::MoeExperts& args, NextKernel next);
 
 }  // namespace quire::cuda

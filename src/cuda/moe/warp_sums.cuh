@@ -1,5 +1,5 @@
-// What the warps of a block sum up of one tile, each over its part of the inputs, and the gate and
-// up that come of it.
+// What becomes of the sums of one tile: those of a block's warps, each over its part of the inputs,
+// and the gate and up that come of it; or outputs of down.
 #pragma once
 
 #include "cuda/common/numbers.cuh"
@@ -34,5 +34,11 @@ struct WarpSums {
     return __float2bfloat16_rn(gated(gate, up));
   }
 };
+
+// Outputs g and g + 8 of the tile, of the lane's token `i`, lie side by side: SumOrder::tiles.
+// `tile` is the token's row of outputs from the tile's first one on, and the lane's value g.
+__device__ __forceinline__ void store_halves(Bf16* tile, const TileSum& acc, int i) {
+  *reinterpret_cast<uint32_t*>(tile) = bits_of(__floats2bfloat162_rn(acc[i], acc[i + 2]));
+}
 
 }  // namespace quire::cuda

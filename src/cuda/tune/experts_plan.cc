@@ -16,7 +16,7 @@ constexpr int64_t kTurnsTokens = 192;
 // INT4 passes through shared memory from here on, where so many experts are met that bytes under
 // way count for more than what the first-level cache keeps of their inputs
 // (docs/kernels/experts.md).
-constexpr int64_t kRingTokens = 20;
+constexpr int64_t kRingTokens = 33;
 constexpr int64_t kPartialBytes = int64_t{256} << 20;  // of partial sums (bf16) at once
 constexpr int64_t kUnitBlocks = 7;                     // four units of a tile of 7,168 outputs
 

@@ -44,8 +44,8 @@ TEST(ExpertsPlan, ManyTokensOfInt4PassThroughSharedMemory) {
       const bool is_int4 = format == WeightFormat::int4_group;
       model.format = format;
       model.bits = BatchBits::may_differ;
-      EXPECT_FALSE(plan_experts(with_tokens(model, 19)).by_ring);
-      EXPECT_EQ(plan_experts(with_tokens(model, 20)).by_ring, is_int4);
+      EXPECT_FALSE(plan_experts(with_tokens(model, 32)).by_ring);
+      EXPECT_EQ(plan_experts(with_tokens(model, 33)).by_ring, is_int4);
       EXPECT_EQ(plan_experts(with_tokens(model, 192)).by_ring, is_int4);
       EXPECT_FALSE(plan_experts(with_tokens(model, 193)).by_ring);
       model.bits = BatchBits::must_not;
