@@ -10,7 +10,6 @@
 #include "cuda/gemm/blas.h"
 #include "cuda/integrity/page_sealer.h"
 #include "cuda/kernels.h"
-#include "cuda/mla_decode/mla_decode.h"
 #include "cuda/moe/moe_experts.h"
 
 namespace quire {
@@ -58,11 +57,12 @@ class CudaFence final : public Fence {
   cudaEvent_t event_ = nullptr;
 };
 
-// `bytes` of the device, each of them `value`.
-Buffer make_filled(cuda::DeviceMemory* memory, cudaStream_t stream, int64_t bytes, int value) {
+// `n` of the device, zero.
+Buffer make_counters(cuda::DeviceMemory* memory, cudaStream_t stream, int64_t n) {
+  const int64_t bytes = n * static_cast<int64_t>(sizeof(int32_t));
   std::byte* data = memory->allocate(bytes);
   CUDA_MUST(data != nullptr ? cudaSuccess : cudaErrorMemoryAllocation);
-  CUDA_MUST(cudaMemsetAsync(data, value, static_cast<size_t>(bytes), stream));
+  CUDA_MUST(cudaMemsetAsync(data, 0, static_cast<size_t>(bytes), stream));
   return Buffer(memory, data, bytes);
 }
 
@@ -77,15 +77,13 @@ class CudaBackend final : public Backend {
         staging_(stream_.get()),
         blas_(&memory_, stream_.get()),
         recordings_(stream_.get()),
-        part_exchange_(
-            make_filled(&memory_, stream_.get(), cuda::part_exchange_bytes(n_sms), 0xff)),
-        arrived_(
-            make_filled(&memory_, stream_.get(), cuda::kArrived * int64_t{sizeof(int32_t)}, 0)),
+        tickets_(make_counters(&memory_, stream_.get(), int64_t{2} * n_sms)),
+        arrived_(make_counters(&memory_, stream_.get(), cuda::kArrived)),
         context_{.stream = stream_.get(),
                  .workspace = &workspace_,
                  .staging = &staging_,
                  .blas = &blas_,
-                 .part_exchange = part_exchange_.data(),
+                 .tickets = reinterpret_cast<int32_t*>(tickets_.data()),
                  .arrived = reinterpret_cast<int32_t*>(arrived_.data()),
                  .n_sms = n_sms,
                  .deterministic = options.deterministic == Deterministic::yes} {}
@@ -205,7 +203,7 @@ class CudaBackend final : public Backend {
   cuda::Staging staging_;
   cuda::Blas blas_;
   cuda::Recordings recordings_;
-  Buffer part_exchange_;
+  Buffer tickets_;
   Buffer arrived_;
   cuda::Context context_;
   bool wants_shared_memory_ = false;  // an op of what is recorded

@@ -3,7 +3,7 @@
 
 #include <cuda_runtime.h>
 
-#include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "cuda/common/staging.h"
@@ -20,9 +20,7 @@ struct Context {
   Workspace* workspace;
   Staging* staging;
   Blas* blas;
-  // Where blocks of decode attention leave each other sums (mla_decode/part_exchange.cuh): of
-  // part_exchange_bytes, every byte 0xff between ops.
-  std::byte* part_exchange;
+  int32_t* tickets;    // [2 * n_sms] of the device, zero between ops: who counts puts them back
   int32_t* arrived;    // [kArrived] (moe/arrivals.cuh), zero between ops
   int n_sms;           // multiprocessors
   bool deterministic;  // a row's bits must not depend on its batch (cuda_backend.h)

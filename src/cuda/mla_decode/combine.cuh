@@ -2,7 +2,6 @@
 // them.
 #pragma once
 
-#include "cuda/mla_decode/part_exchange.cuh"
 #include "cuda/mla_decode/partial_sums.cuh"
 
 namespace quire::cuda {
@@ -12,7 +11,6 @@ struct Slice {
   int token;
   TokenParts parts;
   int begin, end;  // `begin` is a multiple of 4
-  int own_part;    // even cut: of the block
 };
 
 // Shared memory of a combination, by one group of threads.
@@ -30,24 +28,16 @@ __device__ inline void weigh_parts(const PartialSums& partial, const Slice& slic
   const int lane = lane_of_thread();
   const int head = kHeads * (warp_of_thread() % kGroupWarps);
   static_assert(kHeads == 2);
-  const auto address = [&](int part) {
-    return partial.softmax_of(slice.parts, part, slice.own_part, head_group) + head / kHeads;
-  };
   float4 softmax[kOfLane];  // {largest, total} of both heads
 #pragma unroll
   for (int i = 0; i < kOfLane; ++i) {
     if (kWarpSize * i >= n_parts) break;
     const int part = lane + kWarpSize * i;
     softmax[i] = {-INFINITY, 0, -INFINITY, 0};
-    if (part < n_parts) softmax[i] = look_at(address(part));
+    if (part >= n_parts) continue;
+    softmax[i] = __ldcg(reinterpret_cast<const float4*>(
+        &partial.softmax[partial.index_of(slice.parts, part, head_group) * kHeadTile + head]));
   }
-#pragma unroll
-  for (int i = 0; i < kOfLane; ++i) {
-    if (kWarpSize * i >= n_parts) break;
-    const int part = lane + kWarpSize * i;
-    if (part < n_parts) softmax[i] = wait_for(address(part), softmax[i]);
-  }
-  __syncwarp();
   float2 largest{-INFINITY, -INFINITY};
 #pragma unroll
   for (int i = 0; i < kOfLane; ++i) {
@@ -75,54 +65,49 @@ __device__ inline void weigh_parts(const PartialSums& partial, const Slice& slic
 }
 
 // out = sum over the parts of a slice, by a group, in an order that depends on their number and on
-// the length of the slice. A thread has two vectors, and four parts of each under way at once. What
-// is not there yet is waited for; of an even cut the sums that were read are taken back.
+// the length of the slice. A thread has two vectors, and four parts of each under way at once.
 template <KvFormat kFormat>
 __device__ inline void combine_slice(const PartialSums& partial, const DecodeOutput& out,
                                      const Slice& slice, int head_group, int group,
                                      CombineScratch* s) {
   constexpr int kAtOnce = 4;
-  if (slice.begin == slice.end) return;
-  weigh_parts(partial, slice, head_group, s);
-  group_sync(group);
   const int n_parts = slice.parts.n_parts;
   const int thread = static_cast<int>(threadIdx.x % kGroupThreads);
   int columns = 4;
   while (columns < kGroupThreads && 2 * columns < slice.end - slice.begin) columns *= 2;
   const int turns = kGroupThreads / columns;  // parts under way at once, each in its threads
   const int turn = thread / columns;
-  const auto address = [&](int part, int vector) {
-    return partial.out + partial.index_of(slice.parts, part, head_group) * kSumVectors + vector;
-  };
+  bool has_weights = false;
 #pragma unroll 1
   for (int first = slice.begin; first < slice.end; first += 2 * columns) {
     const int vector = first + thread % columns;
-    const bool is_mine[2] = {vector < slice.end, vector + columns < slice.end};
+    const bool is_there[2] = {vector < slice.end, vector + columns < slice.end};
     float4 sum[2] = {};
 #pragma unroll 1
-    for (int begin = turn; begin < n_parts; begin += kAtOnce * turns) {
+    for (int begin = turn; begin < n_parts || !has_weights; begin += kAtOnce * turns) {
       float4 part[kAtOnce][2];
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const int at = begin + i * turns;
         if (at >= n_parts) break;
-        const float4* from = address(at, vector);
-#pragma unroll
-        for (int v = 0; v < 2; ++v) {
-          if (is_mine[v]) part[i][v] = look_at(from + v * columns);
-        }
+        const float4* from =
+            &partial.out[partial.index_of(slice.parts, at, head_group) * kSumVectors + vector];
+        if (is_there[0]) part[i][0] = __ldcg(from);
+        if (is_there[1]) part[i][1] = __ldcg(from + columns);
+      }
+      if (!has_weights) {  // while those are on their way
+        has_weights = true;
+        weigh_parts(partial, slice, head_group, s);
+        group_sync(group);
       }
 #pragma unroll
       for (int i = 0; i < kAtOnce; ++i) {
         const int at = begin + i * turns;
         if (at >= n_parts) break;
         const float2 weight = *reinterpret_cast<const float2*>(&s->weight[at][2 * (vector % 4)]);
-        float4* from = address(at, vector);
 #pragma unroll
         for (int v = 0; v < 2; ++v) {
-          if (!is_mine[v]) continue;
-          part[i][v] = wait_for(from + v * columns, part[i][v]);
-          if (partial.cut == Cut::even) take_back(from + v * columns);
+          if (!is_there[v]) continue;
           sum[v].x += part[i][v].x * weight.x;
           sum[v].y += part[i][v].y * weight.y;
           sum[v].z += part[i][v].z * weight.x;
@@ -151,7 +136,7 @@ __device__ inline void combine_slice(const PartialSums& partial, const DecodeOut
     // The first row has the first vector, the second row the other, the only one both.
 #pragma unroll
     for (int v = 0; v < 2; ++v) {
-      if (!is_mine[v] || thread / pitch != (rows > 1 ? v : 0) || thread % pitch >= columns)
+      if (!is_there[v] || thread / pitch != (rows > 1 ? v : 0) || thread % pitch >= columns)
         continue;
       float4 all = sum[v];
       if (rows > 1) all = s->sum[v][thread % pitch];
@@ -164,18 +149,6 @@ __device__ inline void combine_slice(const PartialSums& partial, const DecodeOut
           .store(latent_of_vector(vector + v * columns), all);
     }
     if (rows > 1) group_sync(group);
-  }
-}
-
-// Even cut: takes back the softmax of a token's parts, by a group, when all of the block that read
-// it have. Where nobody did, it may still be on its way.
-__device__ inline void take_back_softmax(const PartialSums& partial, const Slice& slice,
-                                         int head_group, bool was_read) {
-  float4* of_parts = partial.softmax_of(slice.parts, 0, slice.own_part, head_group);
-  for (int i = static_cast<int>(threadIdx.x) % kGroupThreads; i < slice.parts.n_parts * kHeadPairs;
-       i += kGroupThreads) {
-    if (!was_read) wait_for(of_parts + i, look_at(of_parts + i));
-    take_back(of_parts + i);
   }
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cuda/atomic>
 
 #include "base/bytes.h"
 #include "base/check.h"
@@ -33,6 +34,8 @@ struct Params {
   int64_t rope_stride[2];
   DecodeOutput out;
   PartialSums partial;
+  // [share, head group, 2] of the token cut behind a share: arrived, departed.
+  int32_t* tickets;
   float factor;  // of scores, in units of log2
   // Positions, tables and all rows but a token's own were there before the kernel ahead began.
   bool history_is_settled;
@@ -198,20 +201,20 @@ __device__ void produce(const Params& p, Shared<kFormat>& s, const Share& share,
   wait_once();
 }
 
-// A part that is all of its token is the result; others leave their sums to the blocks that have a
-// part of the token, or to combine_parts.
+__device__ inline int32_t* tickets_of(const Params& p, const TokenParts& parts, int head_group) {
+  return p.tickets + 2 * (parts.first * p.partial.n_head_groups + head_group);
+}
+
+// A part that is all of its token is the result; others leave their sums in device memory.
 template <KvFormat kFormat>
-__device__ void write_sums(const Params& p, const Part& part, int share, int head_group,
-                           float power, const Sums& sums) {
+__device__ void write_sums(const Params& p, const Part& part, int head_group, float power,
+                           const Sums& sums) {
   const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
-  const TokenParts& parts = part.of_token;
-  const PartialSums& partial = p.partial;
   const float factor[2] = {power, power};
-  const bool is_even = p.plan.cut == Cut::even;
-  if (!is_even && part.page_begin == 0 && head_group == 0 && thread == 0) {
-    partial.parts[part.token] = parts;
+  if (p.plan.cut == Cut::fixed && part.page_begin == 0 && head_group == 0 && thread == 0) {
+    p.partial.parts[part.token] = part.of_token;
   }
-  if (parts.n_parts == 1) {
+  if (part.of_token.n_parts == 1) {
     const OutputRows<kFormat> rows(p.out, part.token, head_group, thread,
                                    {sums.total[0], sums.total[1]});
 #pragma unroll
@@ -220,46 +223,58 @@ __device__ void write_sums(const Params& p, const Part& part, int share, int hea
     }
     return;
   }
-  const int64_t index = part.index * partial.n_head_groups + head_group;
-  float4* out = partial.out + index * kSumVectors + thread;
+  const int64_t index = part.index * p.partial.n_head_groups + head_group;
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
-    leave(out + tile * kGroupThreads, vector_of(sums, tile, factor));
+    p.partial.out[index * kSumVectors + tile * kGroupThreads + thread] =
+        vector_of(sums, tile, factor);
   }
-  // Every thread has two heads' largest and total, four neighbours have all.
-  const float4 softmax{sums.largest[0], sums.total[0], sums.largest[1], sums.total[1]};
-  const int own = is_even ? share - parts.first : static_cast<int>(part.index) - parts.first;
-  const int n_readers = is_even ? parts.n_parts : 1;
-  for (int i = thread / kHeadPairs; i < n_readers; i += kGroupThreads / kHeadPairs) {
-    leave(partial.softmax_of(parts, own, i, head_group) + thread % kHeadPairs, softmax);
+  if (thread < 4) {
+    for (int j = 0; j < 2; ++j) {
+      p.partial.softmax[index * kHeadTile + 2 * thread + j] = {sums.largest[j], sums.total[j]};
+    }
+  }
+  if (p.plan.cut == Cut::even) {
+    group_sync(0);
+    if (thread == 0) {
+      ::cuda::atomic_ref<int32_t, ::cuda::thread_scope_device> arrived(
+          *tickets_of(p, part.of_token, head_group));
+      arrived.fetch_add(1, ::cuda::memory_order_release);
+    }
   }
 }
 
-// Some of the output of a token that was cut: as its parts come, every block that had one adds up
-// its share of the latents. The blocks of a launch all fit the device at once, so that waiting for
-// each other ends. By group `index` of the block's `n_groups` that do this.
+// Some of the output of a token that was cut: as soon as all of its parts are there, every block
+// that had one adds up its share of the latents. The blocks of a launch all fit the device at once,
+// so that waiting for each other ends. By group `index` of the block's `n_groups` that do this.
 template <KvFormat kFormat>
 __device__ void finish_token(const Params& p, const Part& part, int share, int head_group,
                              int index, int n_groups, CombineScratch* scratch) {
-  const TokenParts& parts = part.of_token;
+  const TokenParts parts = part.of_token;
+  int32_t* tickets = tickets_of(p, parts, head_group);
   const int group = warp_of_thread() / kGroupWarps;
-  constexpr int kQuads = kSumVectors / 4;
-  const int own_part = share - parts.first;
-  const auto begin_of = [&](int i) { return 4 * (kQuads * i / (parts.n_parts * n_groups)); };
-  const int first = own_part * n_groups;
-  const Slice slice{.token = part.token,
-                    .parts = parts,
-                    .begin = begin_of(first + index),
-                    .end = begin_of(first + index + 1),
-                    .own_part = own_part};
-  combine_slice<kFormat>(p.partial, p.out, slice, head_group, group, scratch);
-  if (n_groups == kGroups) {
-    both_groups_sync();
-  } else {
-    group_sync(group);
+  if (threadIdx.x % kGroupThreads == 0) {
+    ::cuda::atomic_ref<int32_t, ::cuda::thread_scope_device> arrived(tickets[0]);
+    while (arrived.load(::cuda::memory_order_acquire) < parts.n_parts) {
+    }
   }
-  const bool was_read = begin_of(first) < begin_of(first + n_groups);
-  if (index == 0) take_back_softmax(p.partial, slice, head_group, was_read);
+  group_sync(group);
+  constexpr int kQuads = kSumVectors / 4;
+  const int i = (share - parts.first) * n_groups + index;
+  const int n = parts.n_parts * n_groups;
+  combine_slice<kFormat>(p.partial, p.out,
+                         {.token = part.token,
+                          .parts = parts,
+                          .begin = 4 * (kQuads * i / n),
+                          .end = 4 * (kQuads * (i + 1) / n)},
+                         head_group, group, scratch);
+  group_sync(group);
+  if (threadIdx.x % kGroupThreads == 0) {
+    const int halves = kGroups / n_groups;  // of a block
+    if (atomicAdd(&tickets[1], halves) + halves == kGroups * parts.n_parts) {
+      tickets[0] = tickets[1] = 0;  // as the next launch wants them
+    }
+  }
 }
 
 // The query of the head that the warp has, as the kernel ahead left it.
@@ -368,7 +383,7 @@ __device__ void consume(const Params& p, Shared<kFormat>& s, const Share& share,
       leave_page(&s.empty[stage]);
       barrier_arrive(&s.taken);
     }
-    write_sums<kFormat>(p, part, share.index, head_group, power, sums);
+    write_sums<kFormat>(p, part, head_group, power, sums);
   }
   if (loaded < 0) wait_for_earlier_kernels();  // a block without a part
   if (p.plan.cut == Cut::fixed) return;        // combine_parts
@@ -388,8 +403,8 @@ __device__ void consume(const Params& p, Shared<kFormat>& s, const Share& share,
 // What every block reads first, toward the caches while earlier kernels still run: addresses alone,
 // whatever is there now.
 __device__ inline void prefetch_inputs(const Params& p) {
-  const void* const first[] = {p.plan.position, p.row,         p.kv.table,        p.q_latent,
-                               p.q_rope,        p.partial.out, p.partial.softmax, p.out.data};
+  const void* const first[] = {p.plan.position, p.row,         p.kv.table, p.q_latent,
+                               p.q_rope,        p.partial.out, p.tickets,  p.out.data};
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     if (static_cast<int>(threadIdx.x) == i * kWarpSize) {
@@ -443,18 +458,13 @@ void launch_decode(const Context& context, const Params& p) {
 
 PartialSums take_partial_sums(const Context& context, const DecodePlan& plan, int64_t n_tokens) {
   const int64_t n = plan.parts * plan.n_head_groups;
-  PartialSums out{.n_head_groups = plan.n_head_groups, .cut = plan.cut};
-  if (plan.cut == Cut::even) {
-    out.out = reinterpret_cast<float4*>(context.part_exchange);
-    out.softmax = out.out + n * kSumVectors;
-    return out;
-  }
   Workspace& workspace = *context.workspace;
   workspace.begin(Workspace::bytes_of<float4>(n * kSumVectors) +
-                  Workspace::bytes_of<float4>(n * kHeadPairs) +
+                  Workspace::bytes_of<float2>(n * kHeadTile) +
                   Workspace::bytes_of<TokenParts>(n_tokens));
+  PartialSums out{.n_head_groups = plan.n_head_groups, .cut = plan.cut};
   out.out = workspace.take<float4>(n * kSumVectors);
-  out.softmax = workspace.take<float4>(n * kHeadPairs);
+  out.softmax = workspace.take<float2>(n * kHeadTile);
   out.parts = workspace.take<TokenParts>(n_tokens);
   return out;
 }
@@ -487,6 +497,7 @@ void attend(const Context& context, const ops::MlaAttention& args) {
                          .stride = {args.out.stride[0], args.out.stride[1]},
                          .n_heads = static_cast<int>(args.out[1])},
                  .partial = take_partial_sums(context, decode, args.out[0]),
+                 .tickets = context.tickets,
                  .factor = args.scale * kLog2E,
                  .history_is_settled = args.history == ops::History::of_earlier_steps};
   switch (p.kv.format) {
@@ -510,11 +521,6 @@ bool is_aligned(const View<T, 3>& view) {
 }
 
 }  // namespace
-
-int64_t part_exchange_bytes(int n_sms) {
-  return int64_t{2} * n_sms * (kSumVectors + kPartsMax * kHeadPairs) *
-         static_cast<int64_t>(sizeof(float4));
-}
 
 bool mla_decode_takes(const ops::MlaAttention& args) {
   return args.out[2] == kLatentDim && args.q_rope[2] == kRopeDim && is_aligned(args.out) &&

@@ -8,9 +8,6 @@
 
 namespace quire::cuda {
 
-// Of Context::part_exchange, on a device with so many multiprocessors.
-int64_t part_exchange_bytes(int n_sms);
-
 // Whether mla_decode can: the shape, and the alignment of what it is given.
 bool mla_decode_takes(const ops::MlaAttention& args);
 void mla_decode(const Context& context, const ops::MlaAttention& args);

@@ -7,17 +7,11 @@
 namespace quire::cuda {
 
 inline constexpr int kSumVectors = kTiles * kGroupThreads;  // of 16 bytes, a part
-inline constexpr int kHeadPairs = kHeadTile / 2;
 
-// An even cut leaves them to the blocks of the same launch (part_exchange.cuh), a fixed one to the
-// next kernel.
 struct PartialSums {
   // [part, head group, tile, thread of group]: as lanes hold it, not normalised.
   float4* out;
-  // {largest score, total of weights} of two heads each. Fixed cut: [part, head group, 4]. Even
-  // cut, a copy for each block that has a part of the token: [its part, head group, part of the
-  // token (kPartsMax), 4].
-  float4* softmax;
+  float2* softmax;    // [part, head group, 8] {largest score, total of weights}
   TokenParts* parts;  // [n_tokens]; fixed cut only
   int n_head_groups;
   Cut cut;
@@ -28,12 +22,6 @@ struct PartialSums {
     const int64_t part =
         cut == Cut::fixed ? token.first + i : int64_t{2} * (token.first + i) + (i == 0 ? 1 : 0);
     return part * n_head_groups + head_group;
-  }
-  // Of part `i` of a token, for the block that has part `reader`.
-  __device__ float4* softmax_of(const TokenParts& token, int i, int reader, int head_group) const {
-    const int64_t at = cut == Cut::fixed ? index_of(token, i, head_group)
-                                         : index_of(token, reader, head_group) * kPartsMax + i;
-    return softmax + at * kHeadPairs;
   }
 #endif
 };
