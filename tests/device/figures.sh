@@ -67,6 +67,6 @@ checks=(integrity "${int4[@]}" "${cache[@]}" --every 50)
 run checks 185 "${checks[@]}" --points 1x8192,2x8192,4x8192,8x8192 --seconds 175 --alone 8 \
   --alone-steps 300
 run checks-32 120 "${checks[@]}" --points 32x8192 --seconds 110
-run checks-64 200 "${checks[@]}" --points 64x8192 --seconds 190 --alone 64 --alone-steps 100
-run checks-64-long 210 "${checks[@]}" --points 64x20992 --seconds 200
+run checks-64 230 "${checks[@]}" --points 64x8192 --seconds 215 --alone 64 --alone-steps 300
+run checks-64-long 250 "${checks[@]}" --points 64x20992 --seconds 235
 exit $code
