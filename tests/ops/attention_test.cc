@@ -167,7 +167,7 @@ TEST_P(AttentionTest, RunsLeaveNothingBehind) {
       expected.push_back(attentions.back().run(backend()));
       EXPECT_TRUE(matches(expected.back(), reference(attentions.back().host())));
     }
-    for (const size_t i : {0, 1, 0, 2, 1, 3, 2, 0, 3, 1}) {
+    for (const size_t i : std::vector<size_t>{0, 1, 0, 2, 1, 3, 2, 0, 3, 1}) {
       SCOPED_TRACE(i);
       EXPECT_TRUE(same_bits(
           attentions[i].run(backend(), Attention::Rows::unknown, ops::History::of_earlier_steps),
