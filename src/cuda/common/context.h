@@ -13,7 +13,7 @@ namespace quire::cuda {
 
 class Blas;  // gemm/blas.h
 
-inline constexpr int64_t kArrived = 4096;  // counters: one more than experts
+inline constexpr int64_t kArrived = 4096;  // experts, and one for the shared, at most
 
 struct Context {
   cudaStream_t stream;  // the one stream of all ops
