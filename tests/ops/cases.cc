@@ -97,6 +97,12 @@ std::vector<LinearCase> linear_cases() {
   out.push_back({25, 640, 130, WeightFormat::bf16});
   out.push_back({32, 1536, 72, WeightFormat::bf16});
   out.push_back({2, 7168, 2112, WeightFormat::bf16});
+  // Of a decode step with many requests: tiles of 32 and 64 tokens, of few outputs and of more.
+  out.push_back({26, 1096, 650, WeightFormat::bf16});
+  out.push_back({32, 2048, 1000, WeightFormat::bf16});
+  out.push_back({40, 1536, 776, WeightFormat::bf16});
+  out.push_back({48, 3072, 384, WeightFormat::bf16});
+  out.push_back({64, 7168, 2112, WeightFormat::bf16});
   for (const Values values : {Values::outliers, Values::denormal, Values::large, Values::zero}) {
     LinearCase c{5, 256, 19, any};
     c.values = values;

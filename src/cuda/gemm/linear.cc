@@ -13,6 +13,7 @@
 #include "cuda/gemm/wide.h"
 #include "cuda/kernels.h"
 #include "cuda/tune/thin_plan.h"
+#include "cuda/tune/wide_plan.h"
 
 namespace quire::cuda {
 
@@ -96,7 +97,8 @@ BlasAnswer multiply_blas(const Context& context, const ops::Linear& args) {
 bool prefers_blas(const Context& context, const WeightMatrix& weight, int64_t n_out,
                   int64_t n_tokens) {
   return weight.format == WeightFormat::bf16 && !context.deterministic &&
-         n_tokens > thin_tokens_max(weight.format, n_out, weight.n_in);
+         n_tokens > thin_tokens_max(weight.format, n_out, weight.n_in) &&
+         !wide_beats_blas(n_tokens, n_out, weight.n_in);
 }
 
 // False when the rows of the product lie as neither kernel can read them.

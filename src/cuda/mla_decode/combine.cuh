@@ -77,6 +77,7 @@ __device__ inline void combine_slice(const PartialSums& partial, const DecodeOut
   while (columns < kGroupThreads && 2 * columns < slice.end - slice.begin) columns *= 2;
   const int turns = kGroupThreads / columns;  // parts under way at once, each in its threads
   const int turn = thread / columns;
+  const uint64_t policy = partial.policy();
   bool has_weights = false;
 #pragma unroll 1
   for (int first = slice.begin; first < slice.end; first += 2 * columns) {
@@ -92,8 +93,8 @@ __device__ inline void combine_slice(const PartialSums& partial, const DecodeOut
         if (at >= n_parts) break;
         const float4* from =
             &partial.out[partial.index_of(slice.parts, at, head_group) * kSumVectors + vector];
-        if (is_there[0]) part[i][0] = __ldcg(from);
-        if (is_there[1]) part[i][1] = __ldcg(from + columns);
+        if (is_there[0]) part[i][0] = load_float4(from, policy);
+        if (is_there[1]) part[i][1] = load_float4(from + columns, policy);
       }
       if (!has_weights) {  // while those are on their way
         has_weights = true;

@@ -224,10 +224,10 @@ __device__ void write_sums(const Params& p, const Part& part, int head_group, fl
     return;
   }
   const int64_t index = part.index * p.partial.n_head_groups + head_group;
+  float4* to = p.partial.out + index * kSumVectors + thread;
 #pragma unroll
   for (int tile = 0; tile < kTiles; ++tile) {
-    p.partial.out[index * kSumVectors + tile * kGroupThreads + thread] =
-        vector_of(sums, tile, factor);
+    store_float4(to + tile * kGroupThreads, vector_of(sums, tile, factor), p.partial.policy());
   }
   if (thread < 4) {
     for (int j = 0; j < 2; ++j) {

@@ -3,6 +3,7 @@
 
 #include "cuda/mla_decode/attend_page.cuh"
 #include "cuda/mla_decode/split_plan.cuh"
+#include "cuda/ptx/cache_policy.cuh"
 
 namespace quire::cuda {
 
@@ -17,6 +18,9 @@ struct PartialSums {
   Cut cut;
 
 #ifdef __CUDACC__
+  // Of `out`. An even cut adds the parts up in the same launch, in which pages many times the size
+  // of the second-level cache go through it; of a fixed cut there can be more than it holds.
+  __device__ uint64_t policy() const { return cut == Cut::even ? kEvictLast : kEvictNormal; }
   // Part `i` of a token, for a head group, among all parts of all tokens.
   __device__ int64_t index_of(const TokenParts& token, int i, int head_group) const {
     const int64_t part =

@@ -7,6 +7,7 @@
 #include "cuda/common/reduce.cuh"
 #include "cuda/moe/packed_layout.h"
 #include "cuda/ptx/async_copy.cuh"
+#include "cuda/ptx/cache_policy.cuh"
 
 namespace quire::cuda {
 
@@ -14,11 +15,8 @@ inline constexpr int kRingSlots = 2;  // three are slower (docs/kernels/experts.
 inline constexpr int kChunkBytes = kGroupTiles * kStepBytes<WeightFormat::int4_group>;
 static_assert(kStepBytes<WeightFormat::int4_group> >= kStepBytes<WeightFormat::fp8_block128>);
 
-// 16 bytes that are read once: they leave the second-level cache before anything else does. The
-// policy is what createpolicy.fractional.L2::evict_first gives; as a constant it takes no
-// registers. Source: CUTLASS, cute/arch/copy_sm90_tma.hpp, CacheHintSm90::EVICT_FIRST.
+// 16 bytes that are read once.
 __device__ inline void copy_async_16_once(uint32_t shared, const void* global) {
-  constexpr uint64_t kEvictFirst = 0x12f0000000000000;
   asm volatile(
       "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;" ::"r"(shared),
       "l"(global), "l"(kEvictFirst)

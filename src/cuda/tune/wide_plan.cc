@@ -35,6 +35,17 @@ int splits_of(const WideShape& shape, int tokens, int n_sms) {
 
 }  // namespace
 
+bool wide_beats_blas(int64_t n_tokens, int64_t n_out, int64_t n_in) {
+  constexpr int64_t kTokensMax = 64;
+  constexpr int64_t kWeightsMax = int64_t{1} << 24;  // more of them hide what comes before
+  // Few outputs leave multiprocessors idle. From here on experts have rings, and no need of the
+  // first-level cache that such a product takes away from them.
+  constexpr int64_t kFewOutputs = 4 * kWideRows;
+  constexpr int64_t kRingTokens = 33;
+  if (n_tokens > kTokensMax || n_out * n_in > kWeightsMax) return false;
+  return n_out > kFewOutputs || n_tokens >= kRingTokens;
+}
+
 WidePlan wide_plan(const WideShape& shape, int n_sms) {
   const int tokens = shape.n_tokens <= 32 ? 32 : shape.n_tokens <= 64 ? 64 : 128;
   return {.tokens = tokens, .splits = splits_of(shape, tokens, n_sms)};

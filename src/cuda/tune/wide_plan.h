@@ -23,6 +23,11 @@ struct WidePlan {
 // Blocks of these tiles that a multiprocessor holds.
 constexpr int wide_blocks_of_sm(int tokens) { return tokens <= 64 ? 2 : 1; }
 
+// BF16 weights, more tokens than a thin product takes: whether a step is faster with the wide
+// kernel than with cuBLASLt's, which cannot begin beside the kernel ahead of it
+// (docs/kernels/products.md).
+bool wide_beats_blas(int64_t n_tokens, int64_t n_out, int64_t n_in);
+
 // The fastest for the number of tokens.
 WidePlan wide_plan(const WideShape& shape, int n_sms);
 // The same for every number of tokens.

@@ -61,6 +61,15 @@ TEST(WidePlanTest, TilesAreNoLargerThanTheTokensAskFor) {
   EXPECT_EQ(wide_plan(shape_of({2112, 7168}, 65), kSms).tokens, 128);
 }
 
+TEST(WidePlan, TakesStepsOfSomeTokensFromBlas) {
+  EXPECT_TRUE(wide_beats_blas(32, 2112, 7168));
+  EXPECT_TRUE(wide_beats_blas(64, 7168, 1024));
+  EXPECT_FALSE(wide_beats_blas(65, 7168, 1024));
+  EXPECT_FALSE(wide_beats_blas(64, 20480, 7168));
+  EXPECT_FALSE(wide_beats_blas(32, 384, 7168));  // the router
+  EXPECT_TRUE(wide_beats_blas(33, 384, 7168));
+}
+
 }  // namespace
 
 }  // namespace quire::cuda
