@@ -6,6 +6,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <type_traits>
 
 #include "cuda/common/cuda_must.h"
@@ -17,7 +18,19 @@ struct LaunchShape {
   unsigned threads;          // of a block
   int64_t shared_bytes = 0;  // dynamic
   unsigned cluster = 1;      // blocks, along x, that share their memory; divides grid.x
+  // At most so many on a multiprocessor; 0: as many as fit. A launch with fewer blocks than there
+  // are multiprocessors otherwise piles them up on the first that are free.
+  int blocks_of_sm = 0;
 };
+
+// Shared memory of a block with which no more than so many fit on a multiprocessor. Source: CUDA
+// C++ Programming Guide, "Compute Capability 9.0": 228 KB, of which each block costs 1 KB more.
+constexpr int64_t shared_bytes_of_at_most(int blocks) {
+  constexpr int64_t kOfSm = int64_t{228} << 10;
+  constexpr int64_t kReserved = int64_t{1} << 10;
+  constexpr int64_t kUnit = 128;
+  return kOfSm / (blocks + 1) / kUnit * kUnit + kUnit - kReserved;
+}
 
 // Lets a kernel be started with so much dynamic shared memory. The bound is a property of the
 // kernel and only grows: a recorded launch that asked for more must stay one that may be
@@ -34,7 +47,11 @@ void allow_shared_memory(void (*kernel)(Params...), int64_t bytes) {
 template <class... Params>
 void launch(cudaStream_t stream, const LaunchShape& shape, void (*kernel)(Params...),
             const std::type_identity_t<Params>&... params) {
-  if (shape.shared_bytes > 0) allow_shared_memory(kernel, shape.shared_bytes);
+  int64_t shared_bytes = shape.shared_bytes;
+  if (shape.blocks_of_sm > 0) {
+    shared_bytes = std::max(shared_bytes, shared_bytes_of_at_most(shape.blocks_of_sm));
+  }
+  if (shared_bytes > 0) allow_shared_memory(kernel, shared_bytes);
   cudaLaunchAttribute attributes[2]{};
   attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attributes[0].val.programmaticStreamSerializationAllowed = 1;
@@ -43,7 +60,7 @@ void launch(cudaStream_t stream, const LaunchShape& shape, void (*kernel)(Params
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid;
   config.blockDim = dim3(shape.threads);
-  config.dynamicSmemBytes = static_cast<size_t>(shape.shared_bytes);
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
   config.stream = stream;
   config.attrs = attributes;
   config.numAttrs = shape.cluster > 1 ? 2 : 1;

@@ -200,11 +200,17 @@ void launch_heads(const Context& context, const View<Bf16, 3>& out, const View<c
                  .rotation = rotation};
   const int64_t token_tiles = div_up(out[0], kTokens);
   CHECK(out[1] < 65536 && token_tiles < 65536);  // grid.y, grid.z
+  const int64_t of_head = div_up(out[2], HeadTile<kOrder>::kOutputs);
+  // Behind attention, whose blocks end one after the other: several of these would begin on the
+  // first multiprocessors that are free. With one token half of those are free all the time.
+  const bool is_alone = kOrder == WeightOrder::out_in && out[0] > 1 &&
+                        of_head * out[1] * token_tiles <= context.n_sms;
   launch(context.stream,
-         {.grid = dim3(static_cast<unsigned>(div_up(out[2], HeadTile<kOrder>::kOutputs)),
-                       static_cast<unsigned>(out[1]), static_cast<unsigned>(token_tiles)),
+         {.grid = dim3(static_cast<unsigned>(of_head), static_cast<unsigned>(out[1]),
+                       static_cast<unsigned>(token_tiles)),
           .threads = kThreads,
-          .shared_bytes = shared_bytes<kOrder>()},
+          .shared_bytes = shared_bytes<kOrder>(),
+          .blocks_of_sm = is_alone ? 1 : 0},
          head_product_kernel<kOrder>, p);
 }
 

@@ -53,7 +53,7 @@ struct ThinCursor {
     }
 #pragma unroll
     for (int i = 0; i < Tile::kCopies; ++i) {
-      copy_async_16(to + i * Tile::kCopyRows * Tile::kPitch, row[i], bytes);
+      copy_async_16_once(to + i * Tile::kCopyRows * Tile::kPitch, row[i], bytes);
       row[i] += Tile::kInputGroups * Tile::kRowBytes;
     }
     weight_chunk += Tile::kInputGroups;
@@ -129,7 +129,7 @@ __device__ void stream(const ThinProduct& p, const ThinSide& side, const ThinPla
 }
 
 // Work of a block: kRows outputs of one side, all tokens, a share of k; a cluster has all of k.
-// Grid (cluster, row tiles), 128 or 256 threads, up to 112 KB of shared memory. Moves the weights
+// Grid (cluster, row tiles), 128 or 256 threads, up to 142 KB of shared memory. Moves the weights
 // once: bound by memory. The tokens come from the second-level cache, kTokens / kRows of the bytes
 // of BF16 weights.
 template <class Tile>
@@ -148,16 +148,18 @@ __global__ __launch_bounds__(Tile::kThreads, Tile::kBlocks) void thin_kernel(
 }
 
 template <class Tile>
-void launch_thin(const Context& context, const ThinProduct& product, int splits) {
+void launch_thin(const Context& context, const ThinProduct& product, const ThinPlan& plan) {
   const auto tiles = [&](int side) { return div_up(product.sides[side].n_out, Tile::kRows); };
   const ThinParams params{.product = product, .tiles_of_first = static_cast<int32_t>(tiles(0))};
   const int64_t n_tiles = tiles(0) + (product.n_sides == 2 ? tiles(1) : 0);
   CHECK(product.n_tokens <= Tile::kTokens && n_tiles < 65536);  // grid.y
+  const auto splits = static_cast<unsigned>(plan.splits);
   launch(context.stream,
-         {.grid = dim3(static_cast<unsigned>(splits), static_cast<unsigned>(n_tiles)),
+         {.grid = dim3(splits, static_cast<unsigned>(n_tiles)),
           .threads = Tile::kThreads,
           .shared_bytes = Tile::kSharedBytes,
-          .cluster = static_cast<unsigned>(splits)},
+          .cluster = splits,
+          .blocks_of_sm = plan.is_alone ? 1 : 0},
          thin_kernel<Tile>, params);
 }
 
@@ -171,16 +173,22 @@ void launch_thin_format(const Context& context, const ThinProduct& product) {
     n_row_tiles += div_up(product.sides[i].n_out, int64_t{kThinRows});
   }
   const bool is_one = product.n_tokens <= One::kTokens;
-  const int splits = thin_splits({.n_row_tiles = n_row_tiles,
-                                  .n_chunks = div_up(product.n_in, int64_t{One::kInputs}),
-                                  .n_warps = is_one ? One::kWarps : Two::kWarps},
-                                 context.n_sms);
-  if (is_one) return launch_thin<One>(context, product, splits);
+  const ThinPlan plan = thin_plan({.format = kFormat,
+                                   .n_tokens = product.n_tokens,
+                                   .n_in = product.n_in,
+                                   .n_row_tiles = n_row_tiles,
+                                   .n_chunks = div_up(product.n_in, int64_t{One::kInputs}),
+                                   .n_warps = is_one ? One::kWarps : Two::kWarps},
+                                  context.n_sms);
   if constexpr (kFormat == WeightFormat::bf16) {
     static_assert(Three::kWarps == Two::kWarps && Three::kTokens == kThinTokensMax);
-    if (product.n_tokens > Two::kTokens) return launch_thin<Three>(context, product, splits);
+    if (product.n_tokens > Two::kTokens) return launch_thin<Three>(context, product, plan);
+    if (plan.ring == ThinRing::two_thirds) {
+      return launch_thin<ThinTile<kFormat, 1, ThinRing::two_thirds>>(context, product, plan);
+    }
   }
-  launch_thin<Two>(context, product, splits);
+  if (is_one) return launch_thin<One>(context, product, plan);
+  launch_thin<Two>(context, product, plan);
 }
 
 }  // namespace quire::cuda

@@ -38,7 +38,7 @@ struct ThinFormat<WeightFormat::int4_group> {
 
 // Outputs are the rows of the tensor-core tile, tokens its columns. Warps share the rows and split
 // k: nothing is shared in the loop.
-template <WeightFormat kFormat_, int kTokenTiles_>
+template <WeightFormat kFormat_, int kTokenTiles_, ThinRing kRing = ThinRing::half>
 struct ThinTile : ThinFormat<kFormat_> {
   using Format = ThinFormat<kFormat_>;
   static constexpr WeightFormat kFormat = kFormat_;
@@ -60,15 +60,15 @@ struct ThinTile : ThinFormat<kFormat_> {
 
   // Shared memory: a ring of stages, each the warps' weights and their tokens; then what the blocks
   // of a cluster send each other (shares that are not equal are padded by less than a row a block).
-  // More than one block fits on a multiprocessor: the next kernel's weights arrive while this one
-  // runs.
+  // With half of the memory or less, the next kernel's weights arrive while this one runs.
   static constexpr int kBlocks = kWarps == 8 ? 2 : 3;
+  static constexpr int kSharedMax =
+      (225 << 10) * (kRing == ThinRing::half ? 6 / kBlocks : 4) / 6 - 1024;
   static constexpr int kWeightBytes = 16 * kRowTiles * Format::kPitch;
   static constexpr int kXBytes = kTokenTiles * kSteps * 512;
   static constexpr int kStageBytes = kWarps * (kWeightBytes + kXBytes);
   static constexpr int kPartialBytes = kTokens * (kRows + 7) * 4;
-  static constexpr int kStages =
-      std::min(8, ((225 << 10) / kBlocks - 1024 - kPartialBytes) / kStageBytes);
+  static constexpr int kStages = std::min(8, (kSharedMax - kPartialBytes) / kStageBytes);
   static_assert(kStages >= 3);
   static constexpr int kRingBytes = kStages * kStageBytes;
   static constexpr int kSharedBytes = kRingBytes + kPartialBytes;

@@ -126,7 +126,7 @@ __device__ void copy_page(const std::byte* block, int rows, std::byte* stage, Ba
     bytes = scale_bytes;
   }
   if (bytes > 0) {
-    bulk_copy(to, block + lane * kSegmentBytes, static_cast<uint32_t>(bytes), full);
+    bulk_copy_once(to, block + lane * kSegmentBytes, static_cast<uint32_t>(bytes), full);
   }
 }
 
@@ -253,10 +253,14 @@ __device__ void finish_token(const Params& p, const Part& part, int share, int h
   const TokenParts parts = part.of_token;
   int32_t* tickets = tickets_of(p, parts, head_group);
   const int group = warp_of_thread() / kGroupWarps;
+  const int halves = kGroups / n_groups;  // of a block
+  int departed = 0;                       // halves, when this one is among them
   if (threadIdx.x % kGroupThreads == 0) {
     ::cuda::atomic_ref<int32_t, ::cuda::thread_scope_device> arrived(tickets[0]);
     while (arrived.load(::cuda::memory_order_acquire) < parts.n_parts) {
     }
+    // It will not look again. The answer is needed in the end.
+    departed = atomicAdd(&tickets[1], halves) + halves;
   }
   group_sync(group);
   constexpr int kQuads = kSumVectors / 4;
@@ -268,12 +272,8 @@ __device__ void finish_token(const Params& p, const Part& part, int share, int h
                           .begin = 4 * (kQuads * i / n),
                           .end = 4 * (kQuads * (i + 1) / n)},
                          head_group, group, scratch);
-  group_sync(group);
-  if (threadIdx.x % kGroupThreads == 0) {
-    const int halves = kGroups / n_groups;  // of a block
-    if (atomicAdd(&tickets[1], halves) + halves == kGroups * parts.n_parts) {
-      tickets[0] = tickets[1] = 0;  // as the next launch wants them
-    }
+  if (departed == kGroups * parts.n_parts) {
+    tickets[0] = tickets[1] = 0;  // as the next launch wants them
   }
 }
 

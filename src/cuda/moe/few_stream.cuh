@@ -58,9 +58,9 @@ class StepRing {
       const int bytes = kIsUniform ? kTiles * kStepValueBytes : run_.bytes;
 #pragma unroll
       for (int at = 0; at < kTiles * kStepValueBytes; at += 512) {
-        if (at < kStepValueBytes || at < bytes) copy_async_16(to + at, from + at);
+        if (at < kStepValueBytes || at < bytes) copy_async_16_once(to + at, from + at);
       }
-      if (lane < run_.tail_lanes) copy_async_16(to + bytes, from + bytes);
+      if (lane < run_.tail_lanes) copy_async_16_once(to + bytes, from + bytes);
       run_.at += run_.stride;
       --run_.n_steps;
       write_ = write_ + kBytes < kSteps * kBytes ? write_ + kBytes : 0;

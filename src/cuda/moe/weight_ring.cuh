@@ -7,21 +7,12 @@
 #include "cuda/common/reduce.cuh"
 #include "cuda/moe/packed_layout.h"
 #include "cuda/ptx/async_copy.cuh"
-#include "cuda/ptx/cache_policy.cuh"
 
 namespace quire::cuda {
 
 inline constexpr int kRingSlots = 2;  // three are slower (docs/kernels/experts.md)
 inline constexpr int kChunkBytes = kGroupTiles * kStepBytes<WeightFormat::int4_group>;
 static_assert(kStepBytes<WeightFormat::int4_group> >= kStepBytes<WeightFormat::fp8_block128>);
-
-// 16 bytes that are read once.
-__device__ inline void copy_async_16_once(uint32_t shared, const void* global) {
-  asm volatile(
-      "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2;" ::"r"(shared),
-      "l"(global), "l"(kEvictFirst)
-      : "memory");
-}
 
 // Steps of all tiles of neighbouring groups, or of one tile.
 struct WeightRun {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "cuda/ptx/cache_policy.cuh"
 #include "cuda/ptx/shared_address.cuh"
 
 namespace quire::cuda {
@@ -15,6 +16,14 @@ namespace quire::cuda {
 __device__ inline void copy_async_16(uint32_t shared, const void* global, int bytes = 16) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared), "l"(global),
                "r"(bytes)
+               : "memory");
+}
+
+// The same of what is read once in a step, as weights are.
+__device__ inline void copy_async_16_once(uint32_t shared, const void* global, int bytes = 16) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(
+                   shared),
+               "l"(global), "r"(bytes), "l"(kEvictFirst)
                : "memory");
 }
 

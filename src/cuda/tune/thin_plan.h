@@ -1,5 +1,5 @@
-// How a thin product (cuda/gemm/thin.h) is cut: blocks that share a sum. Pure functions of the
-// shape: no device is asked.
+// How a thin product (cuda/gemm/thin.h) is cut: blocks that share a sum, and what of a
+// multiprocessor they have. Pure functions of the shape: no device is asked.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +17,23 @@ inline constexpr int64_t kThinTokensMax = 24;  // of any product
 int64_t thin_tokens_max(WeightFormat format, int64_t n_out, int64_t n_in);
 
 struct ThinShape {
+  WeightFormat format;
+  int64_t n_tokens;
+  int64_t n_in;
   int64_t n_row_tiles;  // of both matrices
   int64_t n_chunks;     // of a sum: what a warp takes of it at a time
   int64_t n_warps;      // of a block, which share out the chunks
 };
 
-// Blocks of a cluster: those that leave the busiest multiprocessor with the fewest turns.
-int thin_splits(const ThinShape& shape, int n_sms);
+// What a block's ring of weights has of a multiprocessor's shared memory.
+enum class ThinRing { half, two_thirds };
+
+struct ThinPlan {
+  int splits;     // blocks of a cluster
+  ThinRing ring;  // not half: of BF16 weights and at most 8 tokens
+  bool is_alone;  // on its multiprocessor, but for blocks of other kernels
+};
+
+ThinPlan thin_plan(const ThinShape& shape, int n_sms);
 
 }  // namespace quire::cuda

@@ -11,8 +11,11 @@ namespace {
 
 constexpr int kSms = 132;
 
-ThinShape shape_of(const ModelMatrix& m) {
-  return {.n_row_tiles = div_up(m.n_out, int64_t{kThinRows}),
+ThinShape shape_of(const ModelMatrix& m, int64_t n_tokens = 1) {
+  return {.format = WeightFormat::bf16,
+          .n_tokens = n_tokens,
+          .n_in = m.n_in,
+          .n_row_tiles = div_up(m.n_out, int64_t{kThinRows}),
           .n_chunks = div_up(m.n_in, int64_t{32}),
           .n_warps = 8};
 }
@@ -20,9 +23,11 @@ ThinShape shape_of(const ModelMatrix& m) {
 TEST(ThinPlanTest, EveryShapeHasAPlan) {
   for (const ModelMatrix& m : kModelMatrices) {
     for (const int n_sms : {1, kSms}) {
-      const int splits = thin_splits(shape_of(m), n_sms);
-      EXPECT_GE(splits, 1);
-      EXPECT_LE(splits, kThinSplitsMax);
+      for (const int64_t n_tokens : {1, 8, 24}) {
+        const int splits = thin_plan(shape_of(m, n_tokens), n_sms).splits;
+        EXPECT_GE(splits, 1);
+        EXPECT_LE(splits, kThinSplitsMax);
+      }
     }
   }
 }
@@ -40,9 +45,37 @@ TEST(ThinPlanTest, SmallProductsOfBf16TakeMoreTokens) {
 }
 
 TEST(ThinPlanTest, SumsAreSharedWhereTilesAreFew) {
-  EXPECT_EQ(thin_splits(shape_of({2112, 7168}), kSms), 2);
-  EXPECT_EQ(thin_splits(shape_of({384, 7168}), kSms), 7);
-  EXPECT_EQ(thin_splits(shape_of({20480, 7168}), kSms), 1);
+  EXPECT_EQ(thin_plan(shape_of({2112, 7168}), kSms).splits, 2);
+  EXPECT_EQ(thin_plan(shape_of({384, 7168}), kSms).splits, 7);
+  EXPECT_EQ(thin_plan(shape_of({1536, 1536}), kSms).splits, 2);
+  EXPECT_EQ(thin_plan(shape_of({20480, 7168}), kSms).splits, 1);
+}
+
+TEST(ThinPlanTest, BlocksOfHiddenInputsStandAloneWhereAllDo) {
+  for (const int64_t n_tokens : {1, 8, 16}) {
+    EXPECT_TRUE(thin_plan(shape_of({2112, 7168}, n_tokens), kSms).is_alone);
+    EXPECT_TRUE(thin_plan(shape_of({384, 7168}, n_tokens), kSms).is_alone);
+    EXPECT_FALSE(thin_plan(shape_of({1536, 1536}, n_tokens), kSms).is_alone);
+    EXPECT_FALSE(thin_plan(shape_of({20480, 7168}, n_tokens), kSms).is_alone);
+  }
+}
+
+// The low-rank projections' ring, and q_b without a cluster, from two tokens on.
+TEST(ThinPlanTest, SomeTokensHaveDeeperRings) {
+  EXPECT_EQ(thin_plan(shape_of({1536, 1536}, 8), kSms).splits, 1);
+  for (const int64_t n_tokens : {2, 8}) {
+    EXPECT_EQ(thin_plan(shape_of({2112, 7168}, n_tokens), kSms).ring, ThinRing::two_thirds);
+    EXPECT_EQ(thin_plan(shape_of({1536, 1536}, n_tokens), kSms).ring, ThinRing::two_thirds);
+    EXPECT_EQ(thin_plan(shape_of({7168, 1024}, n_tokens), kSms).ring, ThinRing::half);
+    EXPECT_EQ(thin_plan(shape_of({384, 7168}, n_tokens), kSms).ring, ThinRing::half);
+  }
+  for (const int64_t n_tokens : {1, 9}) {
+    EXPECT_EQ(thin_plan(shape_of({2112, 7168}, n_tokens), kSms).ring, ThinRing::half);
+    EXPECT_EQ(thin_plan(shape_of({1536, 1536}, n_tokens), kSms).splits, 2);
+  }
+  ThinShape fp8 = shape_of({2112, 7168}, 8);
+  fp8.format = WeightFormat::fp8_block128;
+  EXPECT_EQ(thin_plan(fp8, kSms).ring, ThinRing::half);
 }
 
 }  // namespace
