@@ -33,15 +33,13 @@ struct Params {
 
 // What is added up over experts, or over those before one.
 struct Totals {
-  uint64_t packed;  // 24 bits of pairs, 24 of tiles, 16 of active experts
+  uint64_t packed;  // 32 bits of pairs, 32 of tiles
 
   __device__ static Totals of(int n_pairs, int n_tiles) {
-    return {static_cast<uint64_t>(n_pairs) | static_cast<uint64_t>(n_tiles) << 24 |
-            static_cast<uint64_t>(n_pairs > 0 ? 1 : 0) << 48};
+    return {static_cast<uint64_t>(n_pairs) | static_cast<uint64_t>(n_tiles) << 32};
   }
-  __device__ int pairs() const { return static_cast<int>(packed & 0xffffffU); }
-  __device__ int tiles() const { return static_cast<int>(packed >> 24 & 0xffffffU); }
-  __device__ int active() const { return static_cast<int>(packed >> 48); }
+  __device__ int pairs() const { return static_cast<int>(packed & 0xffffffffU); }
+  __device__ int tiles() const { return static_cast<int>(packed >> 32); }
 };
 
 // The sum over the threads before this one; *total over all.
@@ -106,8 +104,6 @@ __device__ int sum_over_warps(const Params& p, const SharedLists& shared, int ex
 
 __device__ void write_lists(const ExpertLists& lists, int expert, int n, const Totals& before) {
   lists.begin[expert] = before.pairs();
-  if (n > 0) lists.active[before.active()] = expert;
-  if (lists.tile_tokens == 0) return;
   int tile = before.tiles();
   for (int first = 0; first < n; first += lists.tile_tokens) lists.tiles[tile++] = {expert, first};
 }
@@ -148,7 +144,7 @@ __global__ __launch_bounds__(kThreadsMax) void list_kernel(const __grid_constant
     }
   }
   arrive_at_cluster();  // no block ends while others read its totals
-  const int tile_tokens = max(p.lists.tile_tokens, 1);
+  const int tile_tokens = p.lists.tile_tokens;
   Totals total{};
   const Totals before =
       sum_before(Totals::of(n, (n + tile_tokens - 1) / tile_tokens), sums, &total);
@@ -158,7 +154,7 @@ __global__ __launch_bounds__(kThreadsMax) void list_kernel(const __grid_constant
   }
   if (cluster_rank() == 0 && e == 0) {
     p.lists.begin[p.n_experts] = total.pairs();
-    *p.lists.counts = {total.active(), total.tiles()};
+    *p.lists.n_tiles = total.tiles();
   }
   __syncthreads();
   each_round(p, [&](int pair, int expert, uint32_t same) {
@@ -173,7 +169,6 @@ __global__ __launch_bounds__(kThreadsMax) void list_kernel(const __grid_constant
 }
 
 int64_t tiles_max(const ListSizes& sizes) {
-  if (sizes.tile_tokens == 0) return 0;
   return sizes.n_pairs / sizes.tile_tokens + sizes.n_experts;
 }
 
@@ -182,19 +177,16 @@ int64_t tiles_max(const ListSizes& sizes) {
 int64_t lists_bytes(const ListSizes& sizes) {
   return Workspace::bytes_of<int32_t>(sizes.n_pairs) +
          Workspace::bytes_of<int32_t>(sizes.n_experts + 1) +
-         Workspace::bytes_of<int32_t>(sizes.n_experts) +
-         Workspace::bytes_of<TokenTile>(tiles_max(sizes)) +
-         Workspace::bytes_of<ExpertLists::Counts>(1);
+         Workspace::bytes_of<TokenTile>(tiles_max(sizes)) + Workspace::bytes_of<int32_t>(1);
 }
 
 ExpertLists take_lists(const Context& context, const ListSizes& sizes) {
   Workspace& workspace = *context.workspace;
   return {.pairs = workspace.take<int32_t>(sizes.n_pairs),
           .begin = workspace.take<int32_t>(sizes.n_experts + 1),
-          .active = workspace.take<int32_t>(sizes.n_experts),
           .tiles = workspace.take<TokenTile>(tiles_max(sizes)),
           .tile_tokens = sizes.tile_tokens,
-          .counts = workspace.take<ExpertLists::Counts>(1)};
+          .n_tiles = workspace.take<int32_t>(1)};
 }
 
 void list_experts(const Context& context, const View<const int32_t, 2>& experts, int64_t n_experts,

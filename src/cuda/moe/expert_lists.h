@@ -1,4 +1,5 @@
-// ExpertLists: which (token, slot) pairs each expert works on. Made on the device, for every call.
+// ExpertLists: which (token, slot) pairs of a prompt each expert works on. Made on the device, for
+// every call.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +19,9 @@ struct TokenTile {
 struct ExpertLists {
   int32_t* pairs;    // [n_pairs] sorted by expert, then by pair
   int32_t* begin;    // [n_experts + 1] where each expert's pairs begin
-  int32_t* active;   // [n_experts] experts that have a pair, ascending; counts->n_active of them
-  TokenTile* tiles;  // [n_pairs / tile_tokens + n_experts] by expert; counts->n_tiles of them
-  int tile_tokens;   // of one expert that a block takes at once when there are many; 0: no tiles
-  struct Counts {
-    int32_t n_active;
-    int32_t n_tiles;
-  };
-  Counts* counts;  // [1]
+  TokenTile* tiles;  // [n_pairs / tile_tokens + n_experts] by expert; *n_tiles of them
+  int tile_tokens;   // of one expert, at least 1, that a block takes at once
+  int32_t* n_tiles;
 };
 
 // From the workspace, whose op has begun.

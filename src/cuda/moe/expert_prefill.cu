@@ -96,8 +96,8 @@ __device__ Phase phase_of(const PrefillParams& p, Experts experts, int first_uni
   if (phase.weights == nullptr) return phase;
   phase.n_blocks = p.n_blocks > 0 ? p.n_blocks : side.weights.n_groups / kBlockGroups;
   phase.n_parts = (phase.n_blocks + p.unit_blocks - 1) / p.unit_blocks;
-  const int n_tiles = is_shared ? (p.n_tokens + p.lists.tile_tokens - 1) / p.lists.tile_tokens
-                                : p.lists.counts->n_tiles;
+  const int n_tiles =
+      is_shared ? (p.n_tokens + p.lists.tile_tokens - 1) / p.lists.tile_tokens : *p.lists.n_tiles;
   phase.n_units = n_tiles * phase.n_parts;
   return phase;
 }
