@@ -86,8 +86,10 @@ struct WideProducer {
       barrier_expect_bytes(full, Tile::kStageBytes);
       // Bytes, or values of bfloat16: an element of the map.
       constexpr int kElements = Tile::kRowBytes / (Tile::kFormat == WeightFormat::bf16 ? 2 : 1);
+      const bool is_read_once = params.product.n_tokens <= Tile::kTokens;
       tensor_copy(shared.weights(stage), params.weights[place.side],
-                  {chunk * kElements, static_cast<int>(place.first_row), 0}, full);
+                  {chunk * kElements, static_cast<int>(place.first_row), 0}, full,
+                  is_read_once ? kEvictFirst : kEvictNormal);
     }
     scales.copy_of_weights(shared_address(shared.scales(stage)), chunk);
   }

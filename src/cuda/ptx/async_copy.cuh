@@ -21,10 +21,10 @@ __device__ inline void copy_async_16(uint32_t shared, const void* global, int by
 
 // The same of what is read once in a step, as weights are.
 __device__ inline void copy_async_16_once(uint32_t shared, const void* global, int bytes = 16) {
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(
-                   shared),
-               "l"(global), "r"(bytes), "l"(kEvictFirst)
-               : "memory");
+  asm volatile(
+      "cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(shared),
+      "l"(global), "r"(bytes), "l"(kEvictFirst)
+      : "memory");
 }
 
 // 4 bytes, both ends aligned to 4, or zeros in their place.

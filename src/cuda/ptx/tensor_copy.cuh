@@ -9,6 +9,7 @@
 
 #include <cstddef>
 
+#include "cuda/ptx/cache_policy.cuh"
 #include "cuda/ptx/mbarrier.cuh"
 
 namespace quire::cuda {
@@ -16,11 +17,11 @@ namespace quire::cuda {
 // `map` is a parameter of the kernel (__grid_constant__), `at` the box's first element, innermost
 // axis first. By one thread.
 __device__ inline void tensor_copy(std::byte* to_shared, const CUtensorMap& map, int3 at,
-                                   Barrier* barrier) {
+                                   Barrier* barrier, uint64_t policy = kEvictNormal) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
-      "[%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(to_shared)),
-      "l"(&map), "r"(at.x), "r"(at.y), "r"(at.z), "r"(shared_address(barrier))
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(shared_address(to_shared)),
+      "l"(&map), "r"(at.x), "r"(at.y), "r"(at.z), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
 }
 
