@@ -44,6 +44,15 @@ void allow_shared_memory(void (*kernel)(Params...), int64_t bytes) {
                                  static_cast<int>(bytes)));
 }
 
+// The kernel's multiprocessors are to have as much shared memory as there is, whatever it needs
+// itself: how that and the first-level cache share their memory changes when a multiprocessor is
+// empty, and until then blocks of other kernels that need more of it wait.
+template <class... Params>
+void prefer_shared_memory(void (*kernel)(Params...)) {
+  CUDA_MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                 cudaSharedmemCarveoutMaxShared));
+}
+
 template <class... Params>
 void launch(cudaStream_t stream, const LaunchShape& shape, void (*kernel)(Params...),
             const std::type_identity_t<Params>&... params) {

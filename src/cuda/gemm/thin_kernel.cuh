@@ -181,10 +181,12 @@ void launch_thin_format(const Context& context, const ThinProduct& product) {
                                    .n_warps = is_one ? One::kWarps : Two::kWarps},
                                   context.n_sms);
   if constexpr (kFormat == WeightFormat::bf16) {
+    using Deep = ThinTile<kFormat, 1, ThinRing::two_thirds>;
     static_assert(Three::kWarps == Two::kWarps && Three::kTokens == kThinTokensMax);
+    static_assert(One::kStages == kThinHalfTurns + 1 && Deep::kStages == kThinTwoThirdsTurns + 1);
     if (product.n_tokens > Two::kTokens) return launch_thin<Three>(context, product, plan);
     if (plan.ring == ThinRing::two_thirds) {
-      return launch_thin<ThinTile<kFormat, 1, ThinRing::two_thirds>>(context, product, plan);
+      return launch_thin<Deep>(context, product, plan);
     }
   }
   if (is_one) return launch_thin<One>(context, product, plan);

@@ -386,8 +386,7 @@ void launch_persistent(const Context& context, int64_t n_units, int64_t shared_b
   // The lists' masks and values.
   CHECK(params.n_tokens <= kListTokensMax && std::max(n_pairs, n_experts) <= UINT16_MAX);
   CHECK(making_bytes(n_experts, n_pairs) <= kRingsBytes);
-  CUDA_MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                 cudaSharedmemCarveoutMaxShared));
+  prefer_shared_memory(kernel);
   const int64_t blocks = std::min<int64_t>(n_units, kBlocksPerSm * context.n_sms);
   launch(context.stream,
          {.grid = dim3(static_cast<unsigned>(blocks)),

@@ -244,8 +244,7 @@ __global__ __launch_bounds__(kThreads,
 
 void launch_kernel(const Context& context, const FewExpertsPlan& plan, const FewExperts& experts,
                    void (*kernel)(Params)) {
-  CUDA_MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                 cudaSharedmemCarveoutMaxShared));
+  prefer_shared_memory(kernel);
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(div_up(experts.width, kFewTileRows))),
                           .threads = kThreads,
                           .shared_bytes = plan.down_shared_bytes};

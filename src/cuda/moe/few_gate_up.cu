@@ -256,8 +256,7 @@ __global__ __launch_bounds__(kThreads, kBlocksOfSm) void few_gate_up_kernel(
 
 void launch_kernel(const Context& context, const FewExpertsPlan& plan, const FewExperts& experts,
                    void (*kernel)(Params)) {
-  CUDA_MUST(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                 cudaSharedmemCarveoutMaxShared));
+  prefer_shared_memory(kernel);
   const LaunchShape shape{.grid = dim3(static_cast<unsigned>(context.n_sms)),
                           .threads = kThreads,
                           .shared_bytes = plan.gate_up_shared_bytes};

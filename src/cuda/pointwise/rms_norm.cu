@@ -65,11 +65,8 @@ bool rows_at_16(const View<T, 2>& v) {
 
 bool is_at_16(const Bf16* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
-// All of the shared memory that there is, though it needs none: a multiprocessor changes how its
-// memory is shared out when it is empty, and blocks of the product behind would wait for that.
 void launch_norm(const Context& context, const Params& p, int64_t n_tokens) {
-  CUDA_MUST(cudaFuncSetAttribute(rms_norm_kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                 cudaSharedmemCarveoutMaxShared));
+  prefer_shared_memory(rms_norm_kernel);  // for blocks of the product behind it
   const int64_t n_threads =
       std::min<int64_t>(round_up(div_up(p.dim, 8), kWarpSize), kNormThreadsMax);
   launch(context.stream,

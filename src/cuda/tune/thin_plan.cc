@@ -32,10 +32,6 @@ int splits_of(const ThinShape& shape, int n_sms) {
   return best;
 }
 
-// Turns that a ring has under way.
-constexpr int64_t kHalfTurns = 4;
-constexpr int64_t kTwoThirdsTurns = 6;
-
 // One token's experts leave room for half a multiprocessor beside them: their weights and these
 // arrive together.
 bool may_have_two_thirds(const ThinShape& shape, int n_sms) {
@@ -52,8 +48,8 @@ ThinPlan thin_plan(const ThinShape& shape, int n_sms) {
   ThinPlan plan{.splits = splits_of(shape, n_sms), .ring = ThinRing::half, .is_alone = false};
   if (may_have_two_thirds(shape, n_sms)) {
     // All of a sum under way in one block needs no cluster.
-    if (turns_of(shape, 1) <= kTwoThirdsTurns) plan.splits = 1;
-    if (turns_of(shape, plan.splits) > kHalfTurns) plan.ring = ThinRing::two_thirds;
+    if (turns_of(shape, 1) <= kThinTwoThirdsTurns) plan.splits = 1;
+    if (turns_of(shape, plan.splits) > kThinHalfTurns) plan.ring = ThinRing::two_thirds;
   }
   plan.is_alone = shape.n_in >= kHiddenMin && shape.n_row_tiles * plan.splits <= n_sms;
   return plan;

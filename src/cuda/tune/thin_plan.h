@@ -25,8 +25,11 @@ struct ThinShape {
   int64_t n_warps;      // of a block, which share out the chunks
 };
 
-// What a block's ring of weights has of a multiprocessor's shared memory.
+// What a block's ring of weights has of a multiprocessor's shared memory, and so many chunks of a
+// warp it has under way (BF16, up to 8 tokens).
 enum class ThinRing { half, two_thirds };
+inline constexpr int64_t kThinHalfTurns = 4;
+inline constexpr int64_t kThinTwoThirdsTurns = 6;
 
 struct ThinPlan {
   int splits;     // blocks of a cluster
