@@ -2,9 +2,11 @@
 //
 // One engine for all points, whose checks change every so many steps: off, tags and full in turn
 // (and each check alone), so that all see the same machine. Prompts are there at once
-// (ready_prompts.h) over pages of random rows; requests come and go, and so do their pages. A
-// step's time is that between two returns of Engine::step. Steps beside a prompt or a change of the
-// checks are not counted. The table that it prints is that of docs/kernels/integrity.md.
+// (ready_prompts.h) over pages of random rows; requests come and go one after the other, and so do
+// their pages, so that what an end and a beginning cost the steps behind them falls on all settings
+// alike. A step's time is that between two returns of Engine::step. Steps beside a prompt or a
+// change of the checks are not counted. The table that it prints is that of
+// docs/kernels/integrity.md.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -90,6 +92,7 @@ std::vector<Setting> settings_of(const IntegrityOptions& options, int32_t batch)
 struct Measured {
   std::vector<double> steps_us;
   std::vector<double> blocks_us;  // the mean step of each turn
+  int32_t begun = 0;              // requests, in its turns
 };
 
 // Counts requests that have ended.
@@ -146,6 +149,7 @@ class IntegrityBench {
   // Until `deadline_us` of the clock, at most.
   Result<Json> measure(const LoadPoint& point, int64_t deadline_us) {
     prompts_.set_prompt_tokens(point.context);
+    begun_ = 0;
     const std::vector<Setting> settings = settings_of(options_, point.batch);
     const EngineStats before = engine_.stats();
     std::vector<Measured> measured(settings.size());
@@ -182,11 +186,14 @@ class IntegrityBench {
  private:
   static constexpr int kWarmUpTurns = 2;
 
-  void add_request(int32_t context) {
-    GenerateRequest request{.max_new_tokens = options_.output_len};
+  // The first ones are shorter, the next than the one behind it, so that they do not end together.
+  void add_request(const LoadPoint& point) {
+    const int64_t place = std::min(++begun_, point.batch);
+    const int64_t length = div_up(options_.output_len * place, int64_t{point.batch});
+    GenerateRequest request{.max_new_tokens = static_cast<int32_t>(length)};
     request.sampling.temperature = 0;
     const auto vocab = static_cast<uint64_t>(source_.config.vocab_size);
-    for (int32_t i = 0; i < context; ++i) {
+    for (int32_t i = 0; i < point.context; ++i) {
       request.prompt.push_back(static_cast<Token>(rng_.next_below(vocab)));
     }
     CHECK(engine_.add(std::move(request), std::make_unique<CountingSink>(counts_)).ok());
@@ -196,7 +203,7 @@ class IntegrityBench {
   // One step with `batch` requests in flight: whether it had a row of each and no prompt.
   bool step(const LoadPoint& point) {
     in_flight_ -= std::exchange(counts_.ended, 0);
-    while (in_flight_ < point.batch) add_request(point.context);
+    while (in_flight_ < point.batch) add_request(point);
     engine_.step();
     return prompts_.rows_of_last() == point.batch;
   }
@@ -208,6 +215,7 @@ class IntegrityBench {
     double sum = 0;
     int32_t counted = 0;
     int64_t last = clock_.now_us();
+    const int32_t begun_before = begun_;
     while (counted < options_.every && counts_.failed == 0) {
       settled = step(point) ? settled + 1 : -kUnsettled;
       const int64_t now = clock_.now_us();
@@ -219,6 +227,7 @@ class IntegrityBench {
       last = now;
     }
     measured->blocks_us.push_back(sum / std::max(counted, 1));
+    measured->begun += begun_ - begun_before;
   }
 
   // How `of` compares with `off`, turn by turn: above 1 is faster.
@@ -249,6 +258,7 @@ class IntegrityBench {
       out.push_back(
           {{"name", settings[i].name},
            {"steps", measured[i].steps_us.size()},
+           {"requests_begun", measured[i].begun},
            {"nodes", source_.executor->recorded_nodes(step_checks(settings[i].checks), batch)},
            {"step_us", steps},
            {"tokens_per_second", 1e6 * batch / steps["mean"].get<double>()},
@@ -265,6 +275,7 @@ class IntegrityBench {
   Rng rng_{7};
   CountingSink::Counts counts_;
   int32_t in_flight_ = 0;
+  int32_t begun_ = 0;  // requests, of the point
   ReadyPrompts prompts_;
   Engine engine_;
 };

@@ -3,14 +3,14 @@
 # docs/kernels/integrity.md that need a device, or of these the runs named. CONFIG is a folder with
 # Kimi K2.6's config.json, of which one rank of eight runs with dummy weights: the decode step with
 # both caches, its ops, more batches, --deterministic, FP8 experts, prompts, ops by themselves, and
-# the cost of the page checks, within SECONDS (1,200; all take about 900). A run that hangs or fails
-# costs its own time limit and is said to have. Tables on stdout and in OUT; exit code 1 if a run
-# failed.
+# the cost of the page checks, within SECONDS (1,300; all take about 1,000). A run that hangs or
+# fails costs its own time limit and is said to have. Tables on stdout and in OUT; exit code 1 if a
+# run failed.
 set -u
 quire=$(realpath "${1:?usage: figures.sh QUIRE CONFIG OUT [SECONDS [NAME...]]}")
 config=$(realpath "${2:?}")
 out=$(mkdir -p "${3:?}" && realpath "$3")
-end=$((SECONDS + ${4:-1200}))
+end=$((SECONDS + ${4:-1300}))
 names=("${@:5}")
 code=0
 
@@ -67,6 +67,7 @@ checks=(integrity "${int4[@]}" "${cache[@]}" --every 50)
 run checks 185 "${checks[@]}" --points 1x8192,2x8192,4x8192,8x8192 --seconds 175 --alone 8 \
   --alone-steps 300
 run checks-32 120 "${checks[@]}" --points 32x8192 --seconds 110
-run checks-64 230 "${checks[@]}" --points 64x8192 --seconds 215 --alone 64 --alone-steps 300
-run checks-64-long 250 "${checks[@]}" --points 64x20992 --seconds 235
+run checks-64 235 "${checks[@]}" --points 64x8192 --seconds 220
+run checks-64-alone 115 "${checks[@]}" --points 64x8192 --steps 300 --alone 64 --seconds 100
+run checks-64-long 285 "${checks[@]}" --points 64x20992 --seconds 270
 exit $code
