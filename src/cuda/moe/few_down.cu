@@ -223,7 +223,7 @@ __global__ __launch_bounds__(kThreads,
   for (int i = first; i < kCut.steps; ++i) ring.bring(work.n_runs(), run_of);
   wait_for_earlier_kernels();
   // Not earlier: the norm's block would take the place of one of this kernel's, and a block of the
-  // product behind it would find none (docs/kernels/experts.md).
+  // product behind it would find none (docs/kernels/step.md).
   let_next_kernel_begin();
   const ExpertInput gated{.rows = e.gated,
                           .stride = e.gated_stride,
