@@ -384,6 +384,14 @@ void Run::disturb() {
   if (n_free > 0) surgeon_.offer_next(drawn % n_free);
 }
 
+// Whether a page is out of use, or will be when nobody holds it any more.
+bool lacks_a_page(const PagePool& pool) {
+  for (int32_t p = 1; p <= pool.total(); ++p) {
+    if (pool.is_condemned(PageId{p})) return true;
+  }
+  return pool.count(PageState::quarantined) > 0;
+}
+
 // Only while requests cannot starve of it: with fewer pages than it was promised, one that fits
 // would be refused.
 void Run::quarantine() {
@@ -395,7 +403,7 @@ void Run::quarantine() {
     const auto n = static_cast<int64_t>(planned.request.prompt.size());
     needed = std::max(needed, (n + planned.request.max_new_tokens) / pool.page_tokens() + 1);
   }
-  if (pool.count(PageState::quarantined) > 0 || pool.total() - 2 < needed) return;
+  if (lacks_a_page(pool) || pool.total() - 2 < needed) return;
   ++report_[Reached::quarantine];
   surgeon_.quarantine(page);
   heap_.push({.at_us = after(20 * work_.pace.turn_us),
