@@ -101,7 +101,7 @@ struct WideProducer {
         tensor_copy(
             shared.x(stage) + panel * Tile::kXPanelBytes, params.x,
             {chunk * Tile::kInputs + panel * kPanelColumns, 0, static_cast<int>(place.first_token)},
-            full);
+            full, kEvictNormal);
       }
     }
     scales.copy_of_tokens(shared_address(shared.scales(stage)), chunk);

@@ -17,7 +17,17 @@ namespace quire::cuda {
 // `map` is a parameter of the kernel (__grid_constant__), `at` the box's first element, innermost
 // axis first. By one thread.
 __device__ inline void tensor_copy(std::byte* to_shared, const CUtensorMap& map, int3 at,
-                                   Barrier* barrier, uint64_t policy = kEvictNormal) {
+                                   Barrier* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], "
+      "[%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(to_shared)),
+      "l"(&map), "r"(at.x), "r"(at.y), "r"(at.z), "r"(shared_address(barrier))
+      : "memory");
+}
+
+// The same with a hint for the second-level cache (cache_policy.cuh).
+__device__ inline void tensor_copy(std::byte* to_shared, const CUtensorMap& map, int3 at,
+                                   Barrier* barrier, uint64_t policy) {
   asm volatile(
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(shared_address(to_shared)),
