@@ -82,6 +82,7 @@ struct EngineDesk::State {
   void end_request(RequestId id) {
     const std::lock_guard lock(mutex);
     live.erase(id);
+    ends_are_counted = false;
   }
 
   const EngineConfig config;
@@ -93,6 +94,7 @@ struct EngineDesk::State {
   uint64_t last_id = 0;
   bool draining = false;
   EngineStats stats;
+  bool ends_are_counted = true;  // false: a request has ended that `stats` does not tell of yet
 
   Engine engine;  // touched by the driving thread only
 };
@@ -117,6 +119,7 @@ void EngineDesk::State::publish_stats() {
   EngineStats now = engine.stats();
   const std::lock_guard lock(mutex);
   stats = now;
+  ends_are_counted = true;
 }
 
 EngineDesk::EngineDesk(const EngineConfig& config, Executor& executor, const Clock& clock, Log& log)
@@ -160,7 +163,7 @@ void EngineDesk::drain() {
 
 bool EngineDesk::is_idle() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->live.empty();
+  return state_->live.empty() && state_->ends_are_counted;
 }
 
 EngineStats EngineDesk::stats() const {

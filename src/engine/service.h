@@ -33,7 +33,8 @@ class EngineService {
   // ignored: an abort is normal traffic and may come late.
   void abort(RequestId request);
 
-  // No new requests from now on; those that run go on. `is_idle` turns true when none is left.
+  // No new requests from now on; those that run go on. `is_idle` turns true when none is left and
+  // `stats` has counted the end of the last.
   void drain();
   bool is_idle() const;
 
