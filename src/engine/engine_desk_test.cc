@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "base/clock.h"
 #include "engine/sim_executor.h"
 #include "engine/test_requests.h"
@@ -11,14 +13,6 @@ namespace {
 
 constexpr int32_t kVocab = 100;
 constexpr SimModel kModel{.vocab_size = kVocab, .seed = 5};
-
-constexpr EngineConfig kConfig{.n_pages = 40,
-                               .page_tokens = 4,
-                               .vocab_size = kVocab,
-                               .context_tokens = 64,
-                               .running_requests_max = 4,
-                               .queued_requests_max = 4,
-                               .chunked_prefill_tokens = 16};
 
 class EngineDeskTest : public testing::Test {
  protected:
@@ -33,11 +27,12 @@ class EngineDeskTest : public testing::Test {
     return id.value();
   }
 
+  const EngineConfig config_ = small_engine(kVocab);
   SteadyClock clock_;
   Log log_{LogLevel::error, LogFormat::text};
-  SimExecutor executor_{kModel, executor_limits(kConfig), [](RequestId) { return uint64_t{0}; }};
+  SimExecutor executor_{kModel, executor_limits(config_), [](RequestId) { return uint64_t{0}; }};
   Heard heard_;
-  EngineDesk desk_{kConfig, executor_, clock_, log_};
+  EngineDesk desk_{config_, executor_, clock_, log_};
 };
 
 // An operator's work between the end of the last request and the end of the turn sees a desk that
@@ -74,6 +69,7 @@ TEST_F(EngineDeskTest, RoomComesBackWithTheLastOutput) {
   ASSERT_TRUE(desk_.ask([&](Engine&) { EXPECT_TRUE(submit_late().ok()); }));
   for (int i = 0; i < 100 && !desk_.is_idle(); ++i) desk_.turn();
   EXPECT_TRUE(desk_.is_idle());
+  ASSERT_EQ(late.n_finishes, 1);
   EXPECT_EQ(late.last().finish, FinishReason::length);
 }
 

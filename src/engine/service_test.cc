@@ -18,15 +18,7 @@ namespace {
 constexpr int32_t kVocab = 100;
 constexpr SimModel kModel{.vocab_size = kVocab, .seed = 5};
 
-EngineConfig small_config() {
-  return {.n_pages = 40,
-          .page_tokens = 4,
-          .vocab_size = kVocab,
-          .context_tokens = 64,
-          .running_requests_max = 4,
-          .queued_requests_max = 4,
-          .chunked_prefill_tokens = 16};
-}
+EngineConfig small_config() { return small_engine(kVocab); }
 
 GenerateRequest request_of(Token first, int32_t max_new_tokens) {
   return {.prompt = counting_prompt(first, 6, kVocab), .max_new_tokens = max_new_tokens};

@@ -1,10 +1,12 @@
-// What the engine's tests share: a sink that keeps everything, and requests in one line. Test code.
+// What the engine's tests share: a sink that keeps everything, requests in one line, and an engine
+// so small that eight requests fill it. Test code.
 #pragma once
 
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "engine/engine_config.h"
 #include "engine/request.h"
 
 namespace quire {
@@ -61,6 +63,17 @@ inline std::vector<Token> counting_prompt(Token first, int32_t n, int32_t vocab_
   std::vector<Token> prompt;
   for (int32_t i = 0; i < n; ++i) prompt.push_back((first + 7 * i) % vocab_size);
   return prompt;
+}
+
+// Four requests run and four wait.
+inline EngineConfig small_engine(int32_t vocab_size) {
+  return {.n_pages = 40,
+          .page_tokens = 4,
+          .vocab_size = vocab_size,
+          .context_tokens = 64,
+          .running_requests_max = 4,
+          .queued_requests_max = 4,
+          .chunked_prefill_tokens = 16};
 }
 
 }  // namespace quire
